@@ -17,11 +17,13 @@ from gitops.cluster.config.difference import Differences
 from gitops.cluster.config.gitops_yaml import CONFIG_FILE, BotConfig, ClusterRule, parse_bot_config
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.change import Action, Change
+from gitops.cluster.model.outcome import DrillOutcome
 from gitops.cluster.model.plan import Observer, Plan
 from gitops.cluster.plan.plan import plan
 from gitops.cluster.session.validate import validate
 from gitops.cluster.session.workspace import Workspace
 from gitops.core.cancel import Cancellation
+from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic, Severity
 from gitops.core.errors import GitopsError
@@ -46,6 +48,11 @@ class ClusterReport:
     plan: Plan | None = None
 
 
+def _no_drill(workspace: Workspace) -> DrillOutcome:
+    """Refuse a drill, for a bot that was made without the means for it."""
+    raise GitopsError(Code.ENGINE_UNAVAILABLE, "this bot cannot restore graphs", path=workspace.config_dir)
+
+
 @dataclass(frozen=True, slots=True)
 class Bot:
     """One repository's bot.
@@ -55,13 +62,15 @@ class Bot:
     cluster, or None without a key. `run_url` is the URL of the job's page, if it has one. `on_report` gets every
     report, even if no comment is written; `on_event` observes applies, and `cancel` requests a stop. `serves` is True for
     a server, which handles one event after another: if it finds a lock, a killed run has probably left it.
-    `replan_later` takes the open requests to plan again after an apply, oldest first; None plans them in the same run.
+    `drill` restores a cluster into a scratch folder. `replan_later` takes the open requests to plan again after an
+    apply, oldest first; None plans them in the same run.
     """
 
     repository: Repository
     forge: Forge
     actor: str
     person: Person | None = None
+    drill: Callable[[Workspace], DrillOutcome] = _no_drill
     approval_publisher: Callable[[str], ApprovalPublisher] | None = None
     run_url: str = ""
     on_report: Callable[[ClusterReport], object] = lambda _: None

@@ -10,7 +10,7 @@ An event is only a hint. Heads, authors and states are read again.
     PushEvent                    a target branch: apply its newest commit, then plan the other open requests again;
                                  a signed approval or decision: apply what waited for it, then plan the requests of its cluster
     QueueEvent                   verify the group of a merge queue
-    TimerEvent, ManualEvent      sweep, then report drift; for the verb `tick`, run a tick instead
+    TimerEvent, ManualEvent      sweep, then report drift; for the verbs `tick` and `drill`, run a tick or a drill instead
     TickEvent                    run a tick: let the strategies of compute clusters decide
 """
 
@@ -23,6 +23,7 @@ from gitops.bot.attestations import attest_reviews, reviews_count
 from gitops.bot.comment_commands import carry_out_comment
 from gitops.bot.context import Bot, EventContext
 from gitops.bot.drift import report_drift
+from gitops.bot.drill import drill_clusters
 from gitops.bot.merge_queue import verify_group
 from gitops.bot.plan_requests import plan_requests, refresh_warnings
 from gitops.bot.sweep import sweep, take_in_revocations
@@ -64,8 +65,8 @@ def handle_event(bot: Bot, event: Event) -> Iterator[LogLine]:
 def run_verb(bot: Bot, verb: str, event: Event, cluster: str | None = None) -> Iterator[LogLine]:
     """Run one verb of `gitops bot` for an event.
 
-    `cluster` limits `apply`, `sweep`, `drift` and `tick` to one cluster. An event that the verb does not handle is logged and
-    ignored. Raises GitopsError like `handle_event`.
+    `cluster` limits `apply`, `sweep`, `drift`, `drill` and `tick` to one cluster. An event that the verb does not handle
+    is logged and ignored. Raises GitopsError like `handle_event`.
     """
     yield from _carry_out(EventContext(bot), verb, event, cluster)
 
@@ -114,6 +115,8 @@ def _carry_out(context: EventContext, verb: str, event: Event, cluster: str | No
             yield from sweep(context, cluster)
         case "drift", _:
             yield from report_drift(context, cluster)
+        case "drill", _:
+            yield from drill_clusters(context, cluster)
         case "tick", TickEvent() | TimerEvent() | ManualEvent():
             yield from tick_clusters(context, event, cluster)
         case _, IgnoredEvent(why=why):

@@ -54,15 +54,15 @@ if TYPE_CHECKING:
 
 _MAX_EVENT = 32 * 1024 * 1024
 # Without a token, the authors of a change are unknown, and the bot must not apply anything on a guess.
-_NEED_TOKEN = frozenset({"command", "apply", "drift", "sweep", "tick"})
-_WRITE_LEDGER = frozenset({"command", "apply", "sweep", "tick"})
+_NEED_TOKEN = frozenset({"command", "apply", "drift", "drill", "sweep", "tick"})
+_WRITE_LEDGER = frozenset({"command", "apply", "drill", "sweep", "tick"})
 _ANONYMOUS = Person("gitops", "gitops@localhost")
 _MAX_SUMMARY = 1024 * 1024
 """Maximum size of one step's summary in bytes: https://docs.github.com/en/actions/reference/limits."""
 
 
 def run(options: argparse.Namespace) -> int:
-    """`gitops bot plan`, `command`, `apply`, `verify`, `drift`, `sweep` and `tick`.
+    """`gitops bot plan`, `command`, `apply`, `verify`, `drift`, `drill`, `sweep` and `tick`.
 
     Prints each line when it is logged.
     """

@@ -28,7 +28,14 @@ _NOT_SERVED = {Code.SERVING_NOT_REACHED: 3, Code.SERVING_REFUSED: 4}
 if TYPE_CHECKING:
     from gitops.cluster.config.gitops_yaml import ClusterRule
     from gitops.cluster.model.changeset import Changeset
-    from gitops.cluster.model.outcome import ApplyOutcome, PlanOutcome, StatusOutcome, ValidateOutcome, VerbOutcome
+    from gitops.cluster.model.outcome import (
+        ApplyOutcome,
+        DrillOutcome,
+        PlanOutcome,
+        StatusOutcome,
+        ValidateOutcome,
+        VerbOutcome,
+    )
     from gitops.cluster.model.plan import Observer
     from gitops.core.cancel import Cancellation
     from gitops.repository.wiring.local import LocalRepository
@@ -77,6 +84,14 @@ def validate(options: argparse.Namespace) -> ValidateOutcome:
     file = os.path.relpath(os.path.join(root, "gitops.yaml"), outcome.config_dir)  # noqa: PTH118
     rules = check_rules(FolderTree(root, confined=True), file=file)
     return replace(outcome, diagnostics=(*rules, *outcome.diagnostics))
+
+
+def drill(options: argparse.Namespace) -> DrillOutcome:
+    """`gitops drill`: restore a cluster into a scratch folder, and record how that went."""
+    from gitops.repository.wiring.drill import run_drill
+
+    (workspace,) = to_write(options)
+    return run_drill(workspace, source=options.source, into=options.into)
 
 
 def plan(options: argparse.Namespace) -> int:

@@ -18,7 +18,8 @@ from gitops.repository.wiring.system import git_setting
 
 if TYPE_CHECKING:
     from gitops.bot.context import Bot, ClusterReport
-    from gitops.cluster.model.outcome import VerbOutcome
+    from gitops.cluster.model.outcome import DrillOutcome, VerbOutcome
+    from gitops.cluster.session.workspace import Workspace
     from gitops.database.graph.results import GraphOutcome
     from gitops.forge.port import Forge
     from gitops.git.port import Person
@@ -100,6 +101,11 @@ def bot_of(
     """
     from gitops.bot.context import Bot
 
+    def drill(workspace: Workspace) -> DrillOutcome:
+        from gitops.repository.wiring.drill import run_drill
+
+        return run_drill(workspace)
+
     local.forge_kind = forge_kind
     return Bot(
         repository=local,
@@ -109,6 +115,7 @@ def bot_of(
         approval_publisher=None if silent else local.attestation_publishers(person),
         run_url=run_url,
         on_report=on_report,
+        drill=drill,
     )
 
 

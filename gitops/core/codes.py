@@ -246,6 +246,7 @@ class Code(StrEnum):
     LEDGER_NOT_WRITABLE = "ledger_not_writable"
     LEDGER_CHECKED_OUT = "ledger_checked_out"
     MERGE_NOT_CURRENT = "merge_not_current"
+    DRILL_FAILED = "drill_failed"
     DRIFT_REPORTED = "drift_reported"
     DRIFT_OPEN = "drift_open"
     DRIFT_UNKNOWN = "drift_unknown"

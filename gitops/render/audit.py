@@ -15,7 +15,7 @@ from gitops.core.codes import REGISTRY
 from gitops.core.diagnostics import Diagnostics
 from gitops.render.characters import visible
 from gitops.render.commands import completed
-from gitops.render.json import Form, present, rule_forms
+from gitops.render.json import Form, drill_form, present, rule_forms
 from gitops.render.plan_views import automatic_lines
 from gitops.render.text import rule_line
 from gitops.render.words import count
@@ -143,6 +143,9 @@ def _entry_lines(record: LogRecord, *, verbose: bool) -> list[str]:
         lines.append(f"  countersigned {done.approval_id} by {by} {each.result}")
     lines += [f"  revoked {each.approval_id} by {each.principal}" for each in entry.revoked]
     lines += [f"  quarantined {commit}" for commit in entry.quarantined]
+    if entry.drill is not None:
+        lines.append(f"  restored {count(len(entry.drill.graphs), 'graph')} in {entry.drill.seconds} s")
+        lines += [f"  finding: {finding}" for finding in entry.drill.findings]
     if entry.former is not None:
         lines.append(f"  follows an earlier ledger: {entry.former.found}")
     return lines
@@ -170,7 +173,7 @@ def _kept_form(entry: LedgerEntry) -> Form:
         "debts": [{"approval_id": debt.approval_id, **debt_form(debt)} for debt in entry.debts],
         "revoked": revoked,
         "quarantined": list(entry.quarantined),
-        **present(former=before or None, scope=scope),
+        **present(former=before or None, scope=scope, drill=None if entry.drill is None else drill_form(entry.drill)),
     }
 
 

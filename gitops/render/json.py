@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.change import Change
+from gitops.cluster.model.drill import RestoreDrill
 from gitops.cluster.model.ledger import Debt, LedgerState
 from gitops.cluster.model.outcome import (
     ApplyOutcome,
     ApproveOutcome,
     DecisionOutcome,
+    DrillOutcome,
     PlanOutcome,
     ReadyOutcome,
     RefreshOutcome,
@@ -88,6 +90,10 @@ def _form(outcome: VerbOutcome, classes: Mapping[Address, Classified] | None) ->
             form["state_observations"] = _observations(outcome.observations)
             form["resource_digests"] = state.digests() if state else {}
             form |= _recorded(state or outcome.unwritten)
+        case DrillOutcome(drill=drill):
+            form |= present(kept=outcome.kept)
+            form["recorded"] = outcome.recorded
+            form["drill"] = None if drill is None else drill_form(drill)
         case ReadyOutcome():
             form["state_observations"] = _observations(outcome.observations)
             form["graphs"] = [
@@ -177,6 +183,22 @@ def _plan(outcome: PlanOutcome, classes: Mapping[Address, Classified] | None) ->
     }
 
 
+def drill_form(drill: RestoreDrill) -> Form:
+    """Return the result of a restore drill."""
+    graphs = [
+        {"graph": g.graph, "incarnation": g.incarnation, "version": g.version, "rows": g.rows, "as_of": g.as_of}
+        for g in drill.graphs
+    ]
+    more = present(source=drill.source, as_of=drill.as_of)
+    return {
+        "passed": drill.passed,
+        "seconds": drill.seconds,
+        **more,
+        "graphs": graphs,
+        "findings": list(drill.findings),
+    }
+
+
 def _answers(outcome: StatusOutcome) -> Form:
     """Return a cluster's summary for people. `in_sync` is omitted if unknown."""
     entry, newest = outcome.entry, outcome.newest
@@ -191,7 +213,7 @@ def _answers(outcome: StatusOutcome) -> Form:
         "waiting": [present(resource=name, why=record.message) for name, record in outcome.waiting.items()],
         **({"may_approve": able} if able else {}),
         "drifted": list(outcome.drifted),
-        **present(last_entry=last or None, last_apply=apply),
+        **present(last_entry=last or None, last_apply=apply, last_drill=outcome.last_drill),
         **_debts(() if outcome.state is None else outcome.state.debts),
     }
 

@@ -5,6 +5,7 @@ Every line starts with a word from the program, and contains no characters that 
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ from gitops.cluster.model.outcome import (
     ApproveOutcome,
     DecisionOutcome,
     DecisionSubject,
+    DrillOutcome,
     PlanOutcome,
     ReadyOutcome,
     RefreshOutcome,
@@ -154,6 +156,8 @@ def _body(outcome: VerbOutcome, *, verbose: bool) -> list[str]:
             if seen.state_cas is not None:
                 lines.append(f"  state_cas: {seen.state_cas}")
             return [*lines, _lock(seen)]
+        case DrillOutcome():
+            return _drill(outcome)
         case ReadyOutcome():
             return _ready(outcome)
         case UnlockOutcome(ok=True, observations=seen):
@@ -386,6 +390,9 @@ def _status(outcome: StatusOutcome, *, verbose: bool) -> list[str]:
     lines += _serving(outcome.serving)
     if outcome.entry is not None:
         lines.append(f"  last entry: {_last(outcome.entry)}")
+    if (drill := outcome.last_drill) is not None:
+        data = f", data as of {drill['as_of']}" if drill["as_of"] else ""
+        lines.append(f"  last restore drill that passed: {drill['at']}, in {drill['seconds']} s{data}")
     if (newest := outcome.newest) is not None:
         lines.append(f"  last apply: {newest.key}, {newest.state} at {newest.at}")
     if seen.applied_config_digest is not None:
@@ -457,6 +464,27 @@ def _last(entry: LedgerEntry) -> str:
     """Describe an entry by its kind, time, author and commit."""
     by = f" by {entry.actor}" if entry.actor else ""
     return f"{entry.number}, {entry.kind.value} at {entry.at}{by}{f', commit {entry.source.commit[:12]}' if entry.source else ''}"
+
+
+def _drill(outcome: DrillOutcome) -> list[str]:
+    drill = outcome.drill
+    if drill is None:
+        return ["Drill failed"]
+    word = "passed" if drill.passed else "failed"
+    lines = [f"Drill {word}: {count(len(drill.graphs), 'graph')} with {count(drill.rows, 'row')} in {drill.seconds} s"]
+    lines += [f"  graph {g.graph}: version {g.version}, {count(g.rows, 'row')}, as of {g.as_of}" for g in drill.graphs]
+    if outcome.ok or outcome.recorded:
+        kept = (
+            "recorded in the ledger"
+            if outcome.recorded
+            else "not recorded, because a ledger in a folder has no entries"
+        )
+        lines.append(f"  {kept}")
+    if outcome.kept is not None:
+        lines.append(
+            completed(f"  restored to {outcome.kept}; to serve it: gitops serve --cluster {shlex.quote(outcome.kept)}")
+        )
+    return lines
 
 
 def _ready(outcome: ReadyOutcome) -> list[str]:

@@ -159,7 +159,9 @@ def _conflicts_are_clean(real: Replaced) -> Replaced:
 FAULTS: Mapping[str, Hole] = {
     "one best common ancestor is enough": _instead(GitRepository, "only_merge_base", GitRepository.merge_base),
     "commits need not explain a change": _instead(CountedCommits, "explain", lambda *_: True),
-    "lines of a file that nothing used count for no one": _instead(CountedCommits, "wrote_unused", lambda *_, **__: False),
+    "lines of a file that nothing used count for no one": _instead(
+        CountedCommits, "wrote_unused", lambda *_, **__: False
+    ),
     "a first apply starts from what is there": _wrapped(CountedCommits, "explain", _on_what_was_there),
     "the later of two conflicting commits decides": _instead(CountedCommits, "_reads", lambda *_: False),
     "the line of first parents is like any other": _instead(CountedCommits, "changes", lambda *_: False),

@@ -223,6 +223,19 @@ CLUSTER_COMMANDS = (
         _WRITE,
     ),
     Command(
+        "drill",
+        "restore the applied graphs and texts from storage into a scratch folder, verify them, and record the result",
+        f"{_CLUSTER}:drill",
+        Argument("--from", "ROOT", "restore the graphs from this backup of the storage root instead", dest="source"),
+        Argument(
+            "--into",
+            "DIR",
+            "empty folder to restore to, which is kept (default: a temporary folder, removed afterwards)",
+        ),
+        CLUSTER,
+        epilog="exit codes: 0 everything was restored and is sound; 1 a finding, or nothing could be recorded",
+    ),
+    Command(
         "import",
         "start a ledger from existing graphs",
         f"{_CLUSTER}:import_cluster",

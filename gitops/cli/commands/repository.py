@@ -46,6 +46,7 @@ BOT = Command(
         _event_command("apply", "apply the newest merged revision of each cluster's branch"),
         _event_command("verify", "check that a merge group's plan matches the reviewed plan"),
         _event_command("drift", "report differences between the ledger and the live graphs"),
+        _event_command("drill", "restore each cluster into a scratch folder, verify the copy, and record the result"),
         _event_command("sweep", "find merged changes that were never applied and apply them"),
         _event_command(
             "tick",

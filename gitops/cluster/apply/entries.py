@@ -41,7 +41,9 @@ from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Severity
 from gitops.core.errors import GitopsError
 
-_APPLIES_NOTHING = frozenset({EntryKind.REFRESH, EntryKind.COUNTERSIGN, EntryKind.ADOPT, EntryKind.CHANGESET})
+_APPLIES_NOTHING = frozenset(
+    {EntryKind.REFRESH, EntryKind.COUNTERSIGN, EntryKind.ADOPT, EntryKind.CHANGESET, EntryKind.DRILL}
+)
 
 
 @dataclass(frozen=True, slots=True)

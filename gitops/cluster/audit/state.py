@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from gitops.cluster.model.address import Address, Kind, graph_address, schema_address
+from gitops.cluster.model.address import Address, Kind, cluster_address, graph_address, schema_address
 from gitops.cluster.model.change import Action, Disposition
 from gitops.cluster.model.kinds import rules_of
 from gitops.cluster.model.ledger import (
@@ -71,6 +71,10 @@ def check_transition(transition: StateTransition) -> None:
     unobserved = replace(after, revision=before.revision, observations=before.observations)
     if entry.kind is EntryKind.CHANGESET and (unobserved != before or after.vanished != before.vanished):
         raise _mismatch("a changeset entry changed more of the state than its observations of graphs")
+    if entry.drill is not None and after != before.with_drill(
+        cluster_address(entry.target.cluster), entry.drill, entry.at
+    ):
+        raise _mismatch("a drill changed more of the state than the record of the last drill")
     if after != before and after.revision != before.next_revision:
         raise _mismatch(f"state revision {after.revision} does not follow {before.revision}")
     completed = _completed_operations(transition)

@@ -28,6 +28,7 @@ from gitops.cluster.config.sound import PlainFolder, SoundGraph, SoundRecord
 from gitops.cluster.model.address import Address, is_name
 from gitops.cluster.model.approval import Via
 from gitops.cluster.model.change import GateName, Tier
+from gitops.cluster.model.drill import DrilledGraph, RestoreDrill
 from gitops.cluster.model.ledger import (
     AppliedResource,
     ApprovalUse,
@@ -210,11 +211,19 @@ _ENTRY_3: Members = {
     "forge": nullable(LINE),
     "origins": list_of(_ORIGIN),
 }
+_DRILLED: Members = {"graph": LINE, "incarnation": LINE, "version": integer(), "rows": integer(), "as_of": TIME}
+_DRILL: Members = {
+    "seconds": integer(),
+    "graphs": list_of(record(DrilledGraph, _DRILLED)),
+    "findings": list_of(LINE),
+    "source": nullable(LINE),
+}
 _ENTRY_5: Members = {
     **_ENTRY_3,
     "changes": list_of(
         record(EntryChange, {**_CHANGE_3, "gates": optional(list_of(enum(GateName)), (), written=False)}),
     ),
+    "drill": optional(nullable(record(RestoreDrill, _DRILL)), written=False),
 }
 
 
@@ -237,6 +246,8 @@ def _check_entry_5(entry: LedgerEntry) -> None:
         irreversible = GateName.IRREVERSIBLE in change.gates
         if (change.gates and change.tier is None) or irreversible != (change.tier is Tier.IRREVERSIBLE):
             raise MalformedError(f"the tier of {change.resource} is not that of its gates", "changes")
+    if (entry.kind is EntryKind.DRILL) != (entry.drill is not None):
+        raise MalformedError("a drill, and no other entry, has the result of a drill", "drill")
     _check_previous(entry)
 
 

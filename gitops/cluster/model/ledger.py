@@ -6,7 +6,7 @@ import base64
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 from gitops.cluster.model.address import Address, graph_address, restore_address, schema_address
 from gitops.cluster.model.approval import ClusterTarget, Via
 from gitops.cluster.model.change import Disposition, GateName, Seen, Tier
+from gitops.cluster.model.drill import RestoreDrill
 from gitops.cluster.model.scope import ClusterScope
 from gitops.core.canonical import canonical, canonical_digest
 from gitops.core.clock import is_ulid
@@ -28,7 +29,7 @@ class EntryKind(StrEnum):
     INTENT comes before the first side effect of a run that changes graphs. COUNTERSIGN only records settlements of debts,
     REVOKE only revocations. REPAIR only lists commits that were removed from the branch. ADOPT follows an import over an
     earlier ledger and has its approvals. SCOPE only records the location of the cluster from then on. CHANGESET only records
-    events of changesets, and the state of graphs whose changes finish after a commit.
+    events of changesets, and the state of graphs whose changes finish after a commit. DRILL only records a restore drill.
     """
 
     IMPORT = "import"
@@ -41,6 +42,7 @@ class EntryKind(StrEnum):
     ADOPT = "adopt"
     SCOPE = "scope"
     CHANGESET = "changeset"
+    DRILL = "drill"
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,9 +174,9 @@ class LedgerEntry:
     `trust_digest` is the digest of those in force after it. `debts` are opened by this entry, `settled` are closed by
     it. `vanished` are the graphs that it found missing. `revoked` are the revocations that it records, `former` are the
     traces of an earlier ledger that an import found, `quarantined` are commits that a repair removed from the branch,
-    newest first. `target` is the cluster's location before it, and `scope` is the location afterwards; None after an
-    entry of the first release. `version` is the version of its document and selects the verification rules: fields that
-    entries before version 3 lack are unknown.
+    newest first. `drill` is the restore drill that it records. `target` is the cluster's location before it, and
+    `scope` is the location afterwards; None after an entry of the first release. `version` is the version of its
+    document and selects the verification rules: fields that entries before version 3 lack are unknown.
     """
 
     number: int
@@ -205,6 +207,7 @@ class LedgerEntry:
     version: int = ENTRY_VERSION
     forge: str | None = None
     origins: tuple[Origin, ...] = ()
+    drill: RestoreDrill | None = None
 
     @property
     def new_names(self) -> tuple[str, ...]:
@@ -336,6 +339,16 @@ class LedgerState:
     def has_drift(self) -> bool:
         """True if an applied resource has recorded drift that no apply has settled."""
         return not self.drifted.isdisjoint(self.resources)
+
+    def last_drill(self, cluster: Address) -> Mapping[str, Any] | None:
+        """Return what `RestoreDrill.recorded` gave for the last drill of the cluster at this address that passed."""
+        found = self.observations.get(cluster, {}).get("drill")
+        return found if isinstance(found, Mapping) else None
+
+    def with_drill(self, cluster: Address, drill: RestoreDrill, at: str) -> LedgerState:
+        """Return the state after a drill that ended at the time `at`: only a drill that passed is remembered."""
+        kept = {cluster: {"drill": drill.recorded(at)}} if drill.passed else {}
+        return replace(self, revision=self.next_revision, observations={**self.observations, **kept})
 
     @property
     def applied_digest(self) -> str:

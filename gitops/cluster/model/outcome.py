@@ -6,12 +6,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import field
 from enum import StrEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gitops.cluster.model.address import Address, Kind
+from gitops.cluster.model.address import Address, Kind, cluster_address
 from gitops.cluster.model.approval import Approval, ClusterTarget
 from gitops.cluster.model.change import Change, Reason
 from gitops.cluster.model.changeset import Changeset, ChangesetState, Orphan
+from gitops.cluster.model.drill import RestoreDrill
 from gitops.cluster.model.ledger import Debt, LedgerEntry, LedgerState, LockObservation, Status, StatusRecord
 from gitops.cluster.model.plan import ExecNode, NodeResult, Plan, TextChange
 from gitops.cluster.model.resource import Dependency, Resource
@@ -263,6 +264,14 @@ class StatusOutcome(VerbOutcome):
     serving: tuple[Replica, ...] | None = None
 
     @property
+    def last_drill(self) -> Mapping[str, Any] | None:
+        """See `LedgerState.last_drill`. A ledger in a folder records no drills."""
+        if self.state is None or self.entry is None:
+            return None
+        target = self.entry.target if self.entry.scope is None else self.entry.scope.target
+        return self.state.last_drill(cluster_address(target.cluster))
+
+    @property
     def waiting(self) -> Mapping[Address, StatusRecord]:
         """The waiting resources: vanished graphs and blocked changes of an apply, then rules and the cluster's location.
 
@@ -327,6 +336,18 @@ class RefreshOutcome(VerbOutcome):
     observations: StateObservations
     state: LedgerState | None = None
     unwritten: LedgerState | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrillOutcome(VerbOutcome):
+    """Outcome of `drill`: its result, or None if it could not begin, and whether an entry records it.
+
+    `kept` is the scratch root, if it was kept.
+    """
+
+    drill: RestoreDrill | None = None
+    recorded: bool = False
+    kept: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from gitops.database.graph.history.branches import ensure_branch as ensure_branch
     from gitops.database.graph.history.branches import list_branches as list_branches
     from gitops.database.graph.history.branches import read_log as read_log
+    from gitops.database.graph.history.copy import GraphCopy as GraphCopy
+    from gitops.database.graph.history.copy import copy_graph as copy_graph
     from gitops.database.graph.history.diff import ChangeScope as ChangeScope
     from gitops.database.graph.history.diff import FeedLimits as FeedLimits
     from gitops.database.graph.history.diff import ForeignPositionError as ForeignPositionError
@@ -118,6 +120,7 @@ _HOMES = {
         "list_branches",
         "read_log",
     ),
+    "history.copy": ("GraphCopy", "copy_graph"),
     "history.diff": (
         "ChangeScope",
         "FeedLimits",

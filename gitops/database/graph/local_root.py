@@ -17,6 +17,7 @@ import stat
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import BinaryIO
 
 from gitops.core.codes import Code
 from gitops.core.errors import ConflictError, GitopsError, IntegrityError, RemoteError, system_reason
@@ -31,6 +32,7 @@ from gitops.database.storage.parallel import in_parallel
 from gitops.database.storage.port import TEMP_PREFIX
 
 _SYNCS_AT_ONCE = 8
+_CHUNK = 1 << 20
 _MOST_DIGITS = 20
 _TAKEN = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR})
 
@@ -122,6 +124,19 @@ class LocalFolder:
                 text = file.read(_MOST_DIGITS)
             return int(text) if text.isdigit() and len(text) < _MOST_DIGITS else None
         return None
+
+    def download(self, path: str, size: int, target: BinaryIO) -> bool:
+        """Append a file's bytes to a local file. Return False if it does not exist."""
+        above, _, name = path.rpartition("/")
+        try:
+            descriptor = os.open(self._real(above) / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            with os.fdopen(descriptor, "rb") as source:
+                while size > 0 and (part := source.read(min(size, _CHUNK))):
+                    target.write(part)
+                    size -= len(part)
+        except FileNotFoundError:
+            return False
+        return True
 
     def children(self, prefix: str) -> tuple[str, ...]:
         """Return the names of the folders directly below a path, leaving out links."""

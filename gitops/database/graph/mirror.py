@@ -1,4 +1,4 @@
-"""Mirrors: a graph's newest versions in a bucket, copied to a local folder that opens like any other graph.
+"""Mirrors: a graph's newest versions, copied from a bucket or a folder to a local folder that opens like any other graph.
 
 Every file of a published version is immutable, and its name is used again only if the bucket was restored from a copy.
 So only files that do not exist locally yet are copied. Rules of this module:
@@ -38,8 +38,8 @@ from gitops.database.graph.files import TableFiles, made_files, version_file
 from gitops.database.graph.lines import INTERNAL, BranchIndex, Line, read_branches, read_floor, write_floor
 from gitops.database.graph.local_root import LocalFolder
 from gitops.database.graph.manifest import Manifest, TableEntry, find_manifest, head_number, line_numbers, read_identity
-from gitops.database.graph.object_root import ObjectFolder, ObjectRoot
-from gitops.database.graph.snapshot import ReadTarget, Snapshot, open_snapshot
+from gitops.database.graph.root import GraphFolder
+from gitops.database.graph.snapshot import ReadTarget, Snapshot, find_root, open_snapshot
 from gitops.database.storage.copies import FileCopies
 from gitops.database.storage.local import delete_tree, sync_folder
 from gitops.database.storage.parallel import in_parallel
@@ -64,8 +64,8 @@ class GraphMirror:
     """The mirror of one graph. Used by one thread of the process that holds the `copies` lock."""
 
     def __init__(self, uri: str, place: Path, copies: FileCopies, limits: MirrorLimits) -> None:
-        """Create the mirror of the graph at an `s3:` address in a local folder. Raises the errors of `ObjectRoot.at`."""
-        self._root = ObjectRoot.at(uri)
+        """Create the mirror of the graph at an address in a local folder. Raises the errors of `find_root`."""
+        find_root(uri)
         self._uri, self._place, self._copies, self._limits = uri, place, copies, limits
         self._known = _Known()
         # Whether all files of the newest versions are here, so that only other versions must be compared with the bucket.
@@ -132,7 +132,7 @@ class GraphMirror:
 
     def _follow(self, heads: Sequence[Snapshot], lines: Mapping[str, Line]) -> int:
         main = heads[0]
-        folder, here = self._root.folder(main.identity), self._target(heads)
+        folder, here = main.folder, self._target(heads)
         for head in heads:
             self._copy_version(head, folder, here)
         self._sure = True
@@ -143,7 +143,7 @@ class GraphMirror:
         self._prune_known(LocalFolder(self._place), folder, [each.line.id for each in heads])
         return main.manifest.n
 
-    def _prune_known(self, here: LocalFolder, folder: ObjectFolder, lines: Iterable[str]) -> None:
+    def _prune_known(self, here: LocalFolder, folder: GraphFolder, lines: Iterable[str]) -> None:
         several = [line for line in lines if len(line_numbers(here.store, line)) > 1]
         floors = {line: read_floor(folder.store, line) for line in several}
         if several or here.children(layout.BRANCHES):
@@ -178,7 +178,7 @@ class GraphMirror:
             hidden.rename(self._place)
             sync_folder(self._place.parent)
 
-    def _copy_version(self, head: Snapshot, folder: ObjectFolder, here: LocalFolder) -> None:
+    def _copy_version(self, head: Snapshot, folder: GraphFolder, here: LocalFolder) -> None:
         manifest, line = head.manifest, head.line.id
         self._incoming = manifest.tables
         known = _table_commits(here)
@@ -204,7 +204,7 @@ class GraphMirror:
         here.store.create(key, data)
 
     def _copy_tables(
-        self, entries: Sequence[TableEntry], sure: Collection[tuple[str, int]], folder: ObjectFolder, here: LocalFolder
+        self, entries: Sequence[TableEntry], sure: Collection[tuple[str, int]], folder: GraphFolder, here: LocalFolder
     ) -> None:
         """Copy the files of table versions that are not here. Raises _GoneError if one of them was removed.
 
@@ -233,7 +233,7 @@ class GraphMirror:
         self,
         paths: Iterable[str],
         listed: Mapping[str, int],
-        folder: ObjectFolder,
+        folder: GraphFolder,
         here: LocalFolder,
         again: Collection[str] = (),
     ) -> list[str]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
@@ -75,6 +75,10 @@ class GraphFolder(Protocol):
 
         An empty folder counts as an empty file because a writer may be about to fill it. Raises OSError, RemoteError.
         """
+        ...
+
+    def download(self, path: str, size: int, target: BinaryIO) -> bool:
+        """Append a file's first `size` bytes to a local file. Return False if it does not exist. Raises OSError, RemoteError."""
         ...
 
     def children(self, prefix: str) -> tuple[str, ...]:

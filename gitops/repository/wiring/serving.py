@@ -54,16 +54,21 @@ def open_served(source: ServedSource, found: Diagnostics) -> Stores | None:
     root = served_root(source, found)
     if root is None:
         return None
-    stores = Stores(
+    stores = stores_at(root)
+    if source.revision is None:
+        return stores
+    return replace(stores, ledger=past_ledger(stores.ledger, source.revision))
+
+
+def stores_at(root: str) -> Stores:
+    """Return the stores of a storage root with a ledger folder. Raises the errors of `open_store`."""
+    return Stores(
         ledger=FolderLedger(open_store(root), clock=SystemClock(), faults=NoFaults()),
         engine=graph_engine(NoFaults()),
         graph_uri=lambda graph: graph_uri(root, graph),
         workers=workers_at(root),
         reports=ServingReports(lambda: open_store(root)),
     )
-    if source.revision is None:
-        return stores
-    return replace(stores, ledger=past_ledger(stores.ledger, source.revision))
 
 
 def served_root(source: ServedSource, found: Diagnostics) -> str | None:

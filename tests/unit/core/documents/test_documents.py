@@ -400,7 +400,7 @@ GOLDEN: dict[str, dict[int, tuple[str, ...]]] = {
         2: ("entry.emergency.json", "entry.countersign.json"),
         3: ("entry_3.json",),
         4: ("entry_4.json",),
-        5: ("entry_5.json",),
+        5: ("entry_5.json", "entry_5.drill.json"),
     },
     "gitops.cluster.ledger.documents.INTENT": {
         1: ("intent.json", "intent.two_approvals.json", "intent.fenced.json", "intent.restore.json")
