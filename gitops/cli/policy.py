@@ -68,11 +68,11 @@ def diff(options: argparse.Namespace) -> int:
     # The ledger belongs to the folder that contains the newer state.
     chosen = options if options.new is None else argparse.Namespace(**{**vars(options), "request": None})
     workspace = planning_workspace(chosen)
-    declared = _declared(workspace.tree if options.new is None else _tree(options, options.new), problems)
+    declared = _declared(workspace.tree if options.new is None else tree_of(options, options.new), problems)
     if options.old is None:
         before = _recorded(workspace, declared, problems)
     else:
-        before = declared_access(_declared(_tree(options, options.old), problems))
+        before = declared_access(_declared(tree_of(options, options.old), problems))
     found = access_between(before, declared_access(declared))
     rows = tuple(
         row
@@ -146,7 +146,7 @@ def _known(given: str, known: Iterable[str], what: str) -> str:
     return given
 
 
-def _tree(options: argparse.Namespace, name: str) -> SourceTree:
+def tree_of(options: argparse.Namespace, name: str) -> SourceTree:
     """Return the cluster folder in a folder, or at a branch, tag or commit.
 
     Raises UsageError if the argument is none of these.

@@ -40,7 +40,7 @@ def lint(options: argparse.Namespace) -> int:
     options.json = form == "json"  # an error about a path has the same format
     # A schema given by path doesn't need a cluster.
     folder = "." if options.schema and options.config is None else cluster_folder(options)
-    here, paths = _paths(folder, options.paths)
+    here, paths = relative_paths(folder, options.paths)
     schema = None if options.schema is None else os.path.relpath(options.schema, here)
     outcome = lint_cluster(FolderTree(folder, confined=False), paths, schema, shown_folder(options, folder))
     if options.json:
@@ -54,14 +54,14 @@ def lint(options: argparse.Namespace) -> int:
                 root = os.getcwd()  # noqa: PTH109
                 break
             root = parent
-        show_document(sarif_log(outcome, _relative_to(here, root)))
+        show_document(sarif_log(outcome, relative_to(here, root)))
     else:
         text = lint_text(outcome, shown_folder(options, folder))
         say_report(text, options, ok=not (outcome.problems or outcome.diagnostics))
     return OK if outcome.ok(strict=options.strict) else FAILED
 
 
-def _relative_to(folder: str, base: str) -> Callable[[str], str]:
+def relative_to(folder: str, base: str) -> Callable[[str], str]:
     """Return a function that makes paths of a folder relative to `base`. A path outside of both remains absolute."""
 
     def relative(path: str) -> str:
@@ -72,7 +72,7 @@ def _relative_to(folder: str, base: str) -> Callable[[str], str]:
     return relative
 
 
-def _paths(folder: str, given: Sequence[str]) -> tuple[str, list[str]]:
+def relative_paths(folder: str, given: Sequence[str]) -> tuple[str, list[str]]:
     """Return the absolute path of a cluster folder, and the user's paths relative to it.
 
     Raises UsageError `usage_error`.
@@ -154,7 +154,7 @@ def fmt(options: argparse.Namespace) -> int:
     from gitops.cluster.session.fmt import format_cluster
 
     folder = cluster_folder(options)
-    _, paths = _paths(folder, options.paths)
+    _, paths = relative_paths(folder, options.paths)
     applied, found = _applied_schemas(options, folder) if options.spent else None, Diagnostics()
     schemas = None if applied is None else applied.schemas
     outcome = format_cluster(lambda: FolderTree(folder, confined=False), paths or None, schemas)
@@ -164,7 +164,7 @@ def fmt(options: argparse.Namespace) -> int:
     written: set[str] = set()
     for file in () if options.check or options.diff else outcome.changed:
         try:
-            _replace(os.path.join(folder, file.path), file)  # noqa: PTH118
+            replace_file(os.path.join(folder, file.path), file)  # noqa: PTH118
             written.add(file.path)
         except GitopsError as error:
             found.add_error(error)
@@ -228,7 +228,7 @@ def layout_problems(outcome: FormatOutcome, folder: str) -> Diagnostics:
     return found
 
 
-def _replace(path: str, file: FileLayout) -> None:
+def replace_file(path: str, file: FileLayout) -> None:
     """Replace a file atomically, keeping its permissions, unless its content changed since it was read.
 
     Raises ConflictError `resource_content_changed`, RemoteError `storage_failed`.
@@ -242,7 +242,7 @@ def _replace(path: str, file: FileLayout) -> None:
                 if not stat.S_ISREG(mode) or current.read(len(file.before) + 1) != file.before:
                     raise ConflictError(
                         Code.RESOURCE_CONTENT_CHANGED,
-                        f"{file.path} changed while it was being formatted",
+                        f"{file.path} changed while it was being rewritten",
                         path=file.path,
                     )
             _write(folder, name, file.after, stat.S_IMODE(mode))

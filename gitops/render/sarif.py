@@ -87,6 +87,16 @@ def sarif_log(outcome: LintOutcome, place: Callable[[str], str]) -> Form:
     )
 
 
+def verdicts_sarif(diagnostics: Sequence[Diagnostic], place: Callable[[str], str]) -> Form:
+    """Return the log of a run of tests, whose failures are placed at the expectations. `place` is that of `sarif_log`."""
+    rules = [_code_rule(code) for code in sorted({each.code for each in diagnostics})]
+    index = {rule["id"]: at for at, rule in enumerate(rules)}
+    results = [*_diagnostic_results(diagnostics, index, place)]
+    return _log(
+        "test", rules, {_BASE: {"description": {"text": "the root of the repository"}}}, [], results[:MAX_RESULTS]
+    )
+
+
 def audit_sarif(report: AuditReport) -> Form:
     """Return the log as plain JSON values: one run with at most 5,000 results."""
     codes = sorted({finding.code for finding in report.findings})

@@ -311,6 +311,27 @@ CLUSTER_COMMANDS = (
         alone=("paths", "schema"),
     ),
     Command(
+        "test",
+        "run the tests of stored queries and policies in NAME.test.yaml files",
+        "gitops.cli.testing:test",
+        Argument("paths", "PATH", "test files and folders (default: all test files of the cluster folder)", nargs="*"),
+        Argument("--id", "GLOB", "run only tests with a matching id"),
+        Argument("--changed", "REF", "run only tests whose file, fixture, schema, query or policies differ from REF"),
+        Argument("--jobs", "N", "number of worker processes (default: one for each core, at most 16)", type=count),
+        Argument("--format", ("text", "json", "junit", "sarif"), "format of the report (default: text)"),
+        Argument("--output", "FILE", "write the report to a file, and print it as text"),
+        flag("--update", "rewrite the expected results of failed tests, and show the differences"),
+        flag("--watch", "run again when a file of the folder changes, until you press Ctrl-C"),
+        flag("--coverage", "list queries without a test, and policy rules that no case meets"),
+        Argument(
+            "--fail-under", "PCT", "exit 1 if less than this percentage of queries or rules is covered", type=count
+        ),
+        STRICT,
+        FOLDER,
+        reads=True,
+        alone=("paths", "output", "update", "watch", "format=sarif", "format=junit"),
+    ),
+    Command(
         "down",
         "show how to undo a schema change or return to an earlier ledger entry, and what cannot be restored",
         f"{_TEXTS}:down",

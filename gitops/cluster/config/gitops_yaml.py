@@ -63,6 +63,7 @@ __all__ = [
     "ClusterRule",
     "ForgeRule",
     "LedgerRule",
+    "QueryTestRule",
     "parse_bot_config",
     "trust_rules",
 ]
@@ -115,6 +116,7 @@ Atomicity = Literal["atomic", "best_effort"]
 Queue = Literal["one_per_merge", "coalesce"]
 OnFailure = Literal["rollback", "keep"]
 OnDrift = Literal["warn", "block"]
+OnIncomplete = Literal["fail", "warn"]
 ForgeKind = Literal["github", "gitlab", "gitea", "local"]
 Commands = Literal["write", "maintain", "admin"]
 
@@ -476,6 +478,32 @@ class ApplyRule:
 
 
 @dataclass(frozen=True, slots=True)
+class QueryTestRule:
+    """How the bot runs the tests of queries for a plan. `paths` are test folders outside of the cluster folders."""
+
+    required: bool = rule(truth, "Whether a test that doesn't pass fails the status of the plan.", default=True)
+    paths: tuple[str, ...] = rule(
+        listed(_PATH),
+        "Folders with test files outside of the cluster folders. They belong to every cluster.",
+        default=(),
+        more="Approvals don't cover these folders, so an edit there doesn't make an approval stale.",
+        unset="none",
+    )
+    budget: timedelta = rule(
+        derived(wait),
+        "How long the bot runs the tests of one plan, such as `60s` or `5m`.",
+        default=timedelta(seconds=60),
+    )
+    jobs: int = rule(whole(1, 16), "How many tests the bot runs at the same time, {bounds}.", default=2)
+    incomplete: OnIncomplete = rule(
+        choice(*get_args(OnIncomplete)),
+        "What it means if the budget was too short for some tests: `fail` or `warn`.",
+        default="fail",
+        more="Tests that were not run never count as passed.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class ForgeRule:
     """The repository's forge, and what the bot does there.
 
@@ -556,6 +584,12 @@ class BotConfig:
         more="All irreversible changes need an approval, and so do changes that meet `gates`, `widening` or `max_deletes`.",
     )
     apply: ApplyRule = rule(mapping(ApplyRule), "How merges are applied.", default=ApplyRule())
+    tests: QueryTestRule = rule(
+        mapping(QueryTestRule),
+        "How the bot runs tests of queries.",
+        default=QueryTestRule(),
+        more="See [tests](testing.md).",
+    )
     forge: ForgeRule = rule(mapping(ForgeRule), "What the bot does on a forge.", default=ForgeRule())
     oidc: OidcRule = rule(
         OIDC_FORM,

@@ -18,8 +18,8 @@ from gitops.cluster.config.gitops_yaml import CONFIG_FORM
 from gitops.cluster.config.keys import CLUSTER_KEYS, keys_below
 from gitops.cluster.config.rule_forms import schema_of
 from gitops.cluster.policy.bundle import BranchScope, EngineKind, PolicyAction
-from gitops.cluster.policy.cases import ASKED_KEYS, CASE_KEYS, EXACTLY_KEYS, EXPECT_KEYS, TEST_KEYS
 from gitops.cluster.policy.read import ACTOR_KEYS, ALLOW_KEYS, FILE_KEYS, RULE_KEYS
+from gitops.cluster.policy.test_keys import ASKED_KEYS, CASE_KEYS, EXACTLY_KEYS, EXPECT_KEYS, TEST_KEYS
 
 _DIALECT = "http://json-schema.org/draft-07/schema#"
 _Schema = dict[str, Any]

@@ -11,53 +11,18 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
-from types import MappingProxyType
 
 from gitops.cluster.model.address import CLUSTER_SCOPE, graph_address
 from gitops.cluster.policy.bind import Enforced
 from gitops.cluster.policy.bundle import BRANCH_SCOPED, READS, SERVER_ACTIONS, TARGET_SCOPED, PolicyAction
 from gitops.cluster.policy.decide import MAIN, AccessDecision, AccessRequest, decide, decide_all, without_policy
 from gitops.cluster.policy.read import NodeReader
+from gitops.cluster.policy.test_keys import ASKED_KEYS, CASE_KEYS, EXACTLY_KEYS, EXPECT_KEYS, TEST_KEYS
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics, SourceRef
 from gitops.database.language.suggest import choices
 from gitops.database.language.yaml import YamlMap, YamlNode, shown
-
-TEST_KEYS = MappingProxyType(
-    {
-        "version": "The version of this file: 1.",
-        "graph": "The default graph of the cases.",
-        "cases": "What is expected of the policies. A file without cases is not read as a test of policies.",
-        **dict.fromkeys(
-            ("now", "fixtures", "tests", "samples", "audits"), "About queries and data, not about policies."
-        ),
-    }
-)
-"""The keys of a test file, with the purpose of each."""
-ASKED_KEYS = MappingProxyType(
-    {
-        "action": "The action, such as change or read.",
-        "graph": "The graph on which it is performed.",
-        "branch": "The branch; main if none is written.",
-        "target_branch": "The branch to merge into, create or delete.",
-        "query": "The stored query to run, or to invoke.",
-    }
-)
-CASE_KEYS = MappingProxyType(
-    {
-        "id": "The name of the case, once in this file.",
-        "actor": "The actor who asks.",
-        "actors": "Several actors: the case is decided for each.",
-        "actions": "Several actions: the case is decided for each.",
-        **ASKED_KEYS,
-        "expect": "The expected decision: allow or deny.",
-        "who": "Instead of an actor: the action whose permitted actors `exactly` lists.",
-        "exactly": "The only actors, or groups of the policy, that are allowed.",
-    }
-)
-EXPECT_KEYS = MappingProxyType({"decision": "allow or deny.", "rule": "The id of the rule that decides."})
-EXACTLY_KEYS = MappingProxyType({"groups": "Groups of the policy."})
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,25 +69,31 @@ def read_cases(data: bytes, path: str) -> tuple[tuple[Case, ...], Diagnostics]:
     root = nodes.parse(data)
     if root is None or not isinstance(root, YamlMap) or all(key.text != "cases" for key, _ in root.entries):
         return (), found
-    cases = _CaseReader(nodes).cases(root)
+    top, graph = read_top(nodes, root)
+    cases = CaseReader(nodes, graph).cases(top["cases"])
     return () if found.has_errors else cases, found
 
 
-class _CaseReader:
-    """Reads one file."""
+def read_top(nodes: NodeReader, root: YamlNode) -> tuple[Mapping[str, YamlNode], str | None]:
+    """Return the parts of a test file and its graph. Reports what is wrong with the version and the keys."""
+    top = nodes.fields(root, "", TEST_KEYS, required=("version",))
+    if "version" in top and nodes.number(top["version"], "version") not in ("", "1"):
+        nodes.wrong(top["version"], "version", "only version 1 is supported")
+    return top, nodes.text(top["graph"], "graph") if "graph" in top else None
 
-    def __init__(self, nodes: NodeReader) -> None:
+
+class CaseReader:
+    """Reads the cases of one file, whose default graph is `graph`."""
+
+    def __init__(self, nodes: NodeReader, graph: str | None) -> None:
         self._nodes = nodes
+        self._graph = graph
 
-    def cases(self, root: YamlNode) -> tuple[Case, ...]:
+    def cases(self, listed: YamlNode) -> tuple[Case, ...]:
         """Return the cases, which are usable if no error was reported."""
-        top = self._nodes.fields(root, "", TEST_KEYS, required=("version",))
-        if "version" in top and self._nodes.number(top["version"], "version") not in ("", "1"):
-            self._nodes.wrong(top["version"], "version", "only version 1 is supported")
-        graph = self._nodes.text(top["graph"], "graph") if "graph" in top else None
         cases, ids = [], set()
-        for at, node in self._nodes.items(top["cases"], "cases"):
-            case = self._case(node, at, graph)
+        for at, node in self._nodes.items(listed, "cases"):
+            case = self._case(node, at, self._graph)
             if not case.id.strip() or case.id in ids:
                 self._nodes.wrong(node, f"{at}.id", f"the id '{shown(case.id)}' is blank or taken")
             ids.add(case.id)
@@ -207,6 +178,20 @@ def failures(case: Case, path: str, guarded: Guarded) -> Diagnostics:
                 detail, fix = f"case '{shown(case.id)}': {message}", _explained(case, action, actor, scope)
                 found.add(Code.POLICY_TEST_FAILED, path, detail, source=place, fix=fix)
     return found
+
+
+def rules_met(case: Case, guarded: Guarded) -> frozenset[str]:
+    """Return the rules, as `policy/rule`, that decide what a case asks."""
+    found = set()
+    for action in case.actions:
+        scope = _scope(case, action, guarded)
+        place = None if scope is None else guarded.enforced.get(scope)
+        if scope is None or place is None or (action is None and guarded.writes(scope, case.query or "") is None):
+            continue
+        for actor in case.actors or sorted(place.bundle.actors):
+            rule = _decided(case, action, actor, scope, guarded).rule
+            found |= set() if rule is None else {f"{place.policy}/{rule}"}
+    return frozenset(found)
 
 
 def scopes_of(case: Case, guarded: Guarded) -> frozenset[str | None]:

@@ -128,6 +128,34 @@ def parse_yaml(data: bytes) -> YamlNode:
     return _Builder().read(data)
 
 
+def spans(text: str) -> dict[tuple[int, int], tuple[int, int]]:
+    """Return where each node of a valid document ends: from its line and column to its start and end as character offsets.
+
+    A block collection ends with its last node, not with the space and comments that follow. A key that starts a block
+    mapping has the position of that mapping; the span is then the mapping's.
+    """
+    import yaml
+
+    found: dict[tuple[int, int], tuple[int, int]] = {}
+    stack: list[tuple[Any, int]] = []
+    for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+        name = type(event).__name__
+        if name in ("SequenceStartEvent", "MappingStartEvent"):
+            stack.append((event, event.end_mark.index))
+            continue
+        if name == "ScalarEvent":
+            start, end = event.start_mark, event.end_mark.index
+        elif name in ("SequenceEndEvent", "MappingEndEvent"):
+            opened, last = stack.pop()
+            start, end = opened.start_mark, event.end_mark.index if opened.flow_style else last
+        else:
+            continue
+        found[start.line + 1, start.column + 1] = start.index, end
+        if stack:
+            stack[-1] = stack[-1][0], end
+    return found
+
+
 def to_plain(node: YamlNode) -> Any:
     """Convert a document to JSON values. Keys become strings, and integers with more than 18 digits remain strings."""
     if isinstance(node, YamlMap):

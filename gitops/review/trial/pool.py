@@ -235,10 +235,9 @@ class _Lane:
             try:
                 if self._worker is None:
                     self._worker, fresh = self._start(), True
-                    started = time.monotonic()
                 if fresh and batch.setup is not None:
                     self._ask(self._worker, batch.setup)
-                fresh = False
+                fresh, started = False, time.monotonic()
                 value, failed = self._ask(self._worker, job), None
             except _FailedError as error:
                 value, failed = None, error
