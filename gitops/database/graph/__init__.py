@@ -19,6 +19,7 @@ os.environ["LANCE_LOG"] = "lance=off"
 if TYPE_CHECKING:
     from gitops.database.graph.bulk import load_parquet as load_parquet
     from gitops.database.graph.checkpoints import LoadSource as LoadSource
+    from gitops.database.graph.clone import clone_graph as clone_graph
     from gitops.database.graph.distributed.documents import Piece as Piece
     from gitops.database.graph.distributed.driver import begin_load as begin_load
     from gitops.database.graph.distributed.driver import find_load as find_load
@@ -107,6 +108,7 @@ def require_driver() -> Iterator[None]:
 _HOMES = {
     "bulk": ("load_parquet",),
     "checkpoints": ("LoadSource",),
+    "clone": ("clone_graph",),
     "distributed.documents": ("Piece",),
     "distributed.driver": ("begin_load", "find_load", "run_load"),
     "distributed.sources": ("input_pieces",),

@@ -29,6 +29,7 @@ _FRAGMENTS, _INDEXES_AT, _TRANSACTION = 2, 6, 12
 _ID, _FILES, _DELETIONS = 1, 2, 3
 _PATH = 1
 _TYPE, _READ_VERSION, _DELETION_ID = 1, 2, 3
+_BASE = 7
 _INDEXES = _INDEX_ID = _BYTES_OF_ID = 1
 _SUFFIXES = ("arrow", "bin")
 # Wire types: varints, length-prefixed bytes, and numbers with a fixed width in bytes.
@@ -149,10 +150,16 @@ def _damaged(store: ObjectStore, path: str, number: int) -> Iterator[None]:
 
 
 def _named_files(fragment: _Message) -> Iterator[str]:
-    """Yield the files of a fragment, relative to its table's folder. Raises ValueError or similar for damaged bytes."""
+    """Yield the files of a fragment, relative to its table's folder. Raises ValueError or similar for damaged bytes.
+
+    Files in the folder of another table, which a scratch copy shares with its original, are left out.
+    """
     for file in map(_Message, fragment.parts[_FILES]):
-        yield f"data/{file.parts[_PATH][0].decode()}"
+        if _BASE not in file.numbers:
+            yield f"data/{file.parts[_PATH][0].decode()}"
     for deleted in map(_Message, fragment.parts[_DELETIONS]):
+        if _BASE in deleted.numbers:
+            continue
         numbers = (fragment.numbers[_ID], deleted.numbers[_READ_VERSION], deleted.numbers[_DELETION_ID])
         yield f"_deletions/{'-'.join(map(str, numbers))}.{_SUFFIXES[deleted.numbers[_TYPE]]}"
 
