@@ -146,6 +146,18 @@ CLUSTER_COMMANDS = (
         reads=True,
         alone=("graph_format",),
     ),
+    Command(
+        "preview",
+        "try the changes on copies of the live graphs, and compare the results of stored queries",
+        "gitops.cli.preview:preview",
+        Argument("--graph", "GRAPH", "preview only this graph"),
+        Argument("--query", "QUERY", "run only this stored query"),
+        flag("--keep", "keep the copies, and print how to query them"),
+        flag("--in-place", "migrate a hidden branch of the live graph instead of a copy; runs no queries"),
+        REQUEST,
+        CLUSTER,
+        epilog="exit codes: 0 previewed; 1 a finding that preview.block names, or a part could not run; 2 wrong usage",
+    ),
     _with_ledger(
         "apply",
         "apply the cluster folder",

@@ -120,6 +120,12 @@ def _issuers(before: TrustRoot, after: TrustRoot) -> Iterator[_Difference]:
             yield f"tokens of {issuer}", was.get(issuer), now.get(issuer), issuer in now
 
 
+def _preview_rows(before: TrustRoot, after: TrustRoot) -> Iterator[_Difference]:
+    old, new = (frozenset(map(str, root.preview_rows)) for root in (before, after))
+    yield from (("previews show rows of", None, each, True) for each in sorted(new - old))
+    yield from (("previews show rows of", each, None, False) for each in sorted(old - new))
+
+
 def _approvers(root: TrustRoot) -> frozenset[str]:
     """Return the people who may approve, including people that no rule lists."""
     speaking = {signer.principals[0] for signer in root.signers if signer.key not in root.revoked}
@@ -164,6 +170,7 @@ _OWN_WORDS: Mapping[str, _Compare] = MappingProxyType(
         "revoked": _revoked,
         "accounts": _accounts,
         "issuers": _issuers,
+        "preview_rows": _preview_rows,
     }
 )
 """Attributes of `TrustRoot` whose differences need more than the two values of a rule."""

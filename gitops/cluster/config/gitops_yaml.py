@@ -64,6 +64,8 @@ __all__ = [
     "ForgeRule",
     "LedgerRule",
     "QueryTestRule",
+    "PreviewRule",
+    "RowRule",
     "parse_bot_config",
     "trust_rules",
 ]
@@ -119,6 +121,9 @@ OnDrift = Literal["warn", "block"]
 OnIncomplete = Literal["fail", "warn"]
 ForgeKind = Literal["github", "gitlab", "gitea", "local"]
 Commands = Literal["write", "maintain", "admin"]
+PreviewAuthors = Literal["members", "nobody"]
+PreviewCounts = Literal["exact", "coarse"]
+PreviewFinding = Literal["errors", "audits", "violations", "slower"]
 
 _RESERVED = "gitops/"
 
@@ -555,6 +560,67 @@ class ForgeRule:
 
 
 @dataclass(frozen=True, slots=True)
+class RowRule:
+    """Rows of a query's result that previews may show: these columns of at most `limit` rows."""
+
+    columns: tuple[str, ...] = rule(listed(_LINE), "The columns that may be shown, with their names after the change.")
+    limit: int = rule(whole(1, 100), "The largest number of rows, {bounds}.", default=5)
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewRule:
+    """Previews of change requests on copies of the live graphs.
+
+    `scratch` is where the copies are. `authors`, `counts` and `rows` decide who learns what about the data.
+    """
+
+    enabled: bool = rule(truth, "Whether the bot previews change requests.", default=False)
+    scratch: str | None = rule(
+        optional(_LINE),
+        "Where the copies are stored: a folder below the storage root of this machine, or `s3://bucket/prefix`.",
+        default=None,
+        more="It must be on the storage of the graphs, and outside of every graph. Previews need it.",
+        unset="none",
+    )
+    authors: PreviewAuthors = rule(
+        choice(*get_args(PreviewAuthors)),
+        "Whose change requests are previewed without a command: `members`, who have the permission in `forge.commands`, "
+        "or `nobody`.",
+        default="members",
+        trusted=Trusted("change requests are previewed of", lambda _, after: after == "members", "preview_authors"),
+        more="A preview tells its author about the data, so the right to previews is a right to read.",
+    )
+    keep: timedelta = rule(_DURATION, "How long the copies are kept, such as `24h`.", default=timedelta(hours=24))
+    budget: timedelta = rule(
+        derived(wait), "How long a preview may take, such as `120s` or `5m`.", default=timedelta(seconds=120)
+    )
+    block: tuple[PreviewFinding, ...] = rule(
+        listed(choice(*get_args(PreviewFinding))),
+        "The findings that fail the status of a preview: `errors`, `audits`, `violations` or `slower`.",
+        default=("errors", "audits"),
+    )
+    required: bool = rule(truth, "Whether the status also fails if a preview cannot run.", default=False)
+    counts: PreviewCounts = rule(
+        choice(*get_args(PreviewCounts)),
+        "Whether counts of rows are `exact` or `coarse`, such as 10 to 99.",
+        default="exact",
+        trusted=Trusted("counts of rows in previews are", lambda _, after: after == "exact", "preview_counts"),
+    )
+    rows: Mapping[str, Mapping[str, RowRule]] = rule(
+        keyed(
+            _NAME,
+            keyed(_NAME, mapping(RowRule), "A query whose rows may be shown."),
+            "A graph, with its queries.",
+        ),
+        "Rows that may be shown in comments: `{knowledge: {find_person: {columns: [p.name], limit: 5}}}`.",
+        default={},
+        trusted=Trusted("previews show rows of", more, "preview_rows"),
+        more="They are never shown in a public repository.",
+        unset="none",
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class BotConfig:
     """The whole file. `repository` is a stable repository id, by default the root commit."""
 
@@ -591,6 +657,9 @@ class BotConfig:
         more="See [tests](testing.md).",
     )
     forge: ForgeRule = rule(mapping(ForgeRule), "What the bot does on a forge.", default=ForgeRule())
+    preview: PreviewRule = rule(
+        mapping(PreviewRule), "How change requests are tried on copies of the live data.", default=PreviewRule()
+    )
     oidc: OidcRule = rule(
         OIDC_FORM,
         "Which identity providers' tokens the query server and the bot API accept in addition to their own.",

@@ -17,12 +17,13 @@ from gitops.cluster.config.gitops_yaml import (
     KEY_ROWS,
     ApprovalRule,
     BotConfig,
+    RowRule,
     parse_bot_config,
     trust_rules,
 )
 from gitops.cluster.model.change import LIMITS, GateName
 from gitops.cluster.model.identity import TokenIssuer
-from gitops.cluster.model.trust import DataGrowth, Signer, TrustRoot
+from gitops.cluster.model.trust import DataGrowth, ShownRows, Signer, TrustRoot
 from gitops.core.canonical import canonical_digest
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
@@ -230,11 +231,21 @@ def _members(config: BotConfig) -> dict[str, Any]:
         if key in LIMITS:
             limits |= {} if value is None else {key: value}
             continue
+        if trusted.member == "preview_rows":
+            found[trusted.member] = _shown_rows(value)
+            continue
         plain = tuple(sorted(value.items())) if isinstance(value, Mapping) else value
         found[trusted.member or key.rpartition(".")[2]] = frozenset(value) if isinstance(value, tuple) else plain
     rule = config.approvals
     gates = frozenset({GateName.LOSSY.value}.intersection(rule.gates))
     return found | {"gates": gates, "numbers": _gate_numbers(rule), "limits": MappingProxyType(limits)}
+
+
+def _shown_rows(rows: Mapping[str, Mapping[str, RowRule]]) -> frozenset[ShownRows]:
+    """Return the rows that previews may show."""
+    return frozenset(
+        ShownRows(graph, query, each.columns, each.limit) for graph, of in rows.items() for query, each in of.items()
+    )
 
 
 def _gate_numbers(rule: ApprovalRule) -> tuple[tuple[str, GateName, int], ...]:
@@ -278,7 +289,10 @@ def _said(value: object) -> object:
         case tuple():
             return sorted(set(value))
         case Mapping():
-            return {key: dict(each) if isinstance(each, Mapping) else each for key, each in value.items()}
+            return {key: _said(each) for key, each in value.items()}
+        case RowRule():
+            # In their order, in which they are shown.
+            return {"columns": list(value.columns), "limit": value.limit}
         case DataGrowth():
             unset = DataGrowth()
             names = [each.name for each in fields(value)]

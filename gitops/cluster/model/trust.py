@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import field
 from datetime import datetime, timedelta
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.change import GateName, Seen, Tier
@@ -82,6 +82,19 @@ class Signer:
     valid_before: datetime | None = None
 
 
+class ShownRows(NamedTuple):
+    """Rows of a query's result that previews may show: these columns of at most `limit` rows."""
+
+    graph: str
+    query: str
+    columns: tuple[str, ...]
+    limit: int
+
+    def __str__(self) -> str:
+        """Return the rule as it is shown to an approver."""
+        return f"{self.graph}.{self.query}: {', '.join(self.columns)}; at most {self.limit}"
+
+
 @dataclass(frozen=True, slots=True)
 class RuleChange:
     """One difference that a change of `address` makes to keys, rules or scope, for people to read.
@@ -112,7 +125,8 @@ class TrustRoot:
     `data_growth` is how many more rows than its approver saw an approval covers. `repository`, `ledger_store`,
     `forge_kind`, `forge_project` and `commands`, the permission that a command in a comment needs, come from
     `gitops.yaml`. `issuers` are the identity providers whose tokens servers accept. `limits` are the numbers that gates
-    use, by key. `on_drift` is the effect of open drift on a merge (`warn`, `block`). `first_digest` is the digest of
+    use, by key. `on_drift` is the effect of open drift on a merge (`warn`, `block`). `preview_authors`,
+    `preview_counts` and `preview_rows` decide who learns what from previews. `first_digest` is the digest of
     the same rules in the first release, over keys and approvals only.
     """
 
@@ -138,6 +152,9 @@ class TrustRoot:
     commands: str = "write"
     issuers: frozenset[TokenIssuer] = frozenset()
     on_drift: str = "warn"
+    preview_authors: str = "members"
+    preview_counts: str = "exact"
+    preview_rows: frozenset[ShownRows] = frozenset()
     first_digest: str = ""
     limits: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gitops.database.graph.bulk import load_parquet as load_parquet
     from gitops.database.graph.checkpoints import LoadSource as LoadSource
     from gitops.database.graph.clone import clone_graph as clone_graph
+    from gitops.database.graph.clone import scratch_size as scratch_size
     from gitops.database.graph.distributed.documents import Piece as Piece
     from gitops.database.graph.distributed.driver import begin_load as begin_load
     from gitops.database.graph.distributed.driver import find_load as find_load
@@ -108,7 +109,7 @@ def require_driver() -> Iterator[None]:
 _HOMES = {
     "bulk": ("load_parquet",),
     "checkpoints": ("LoadSource",),
-    "clone": ("clone_graph",),
+    "clone": ("clone_graph", "scratch_size"),
     "distributed.documents": ("Piece",),
     "distributed.driver": ("begin_load", "find_load", "run_load"),
     "distributed.sources": ("input_pieces",),

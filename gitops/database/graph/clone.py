@@ -11,6 +11,7 @@ then fails with `graph_unreadable` or `storage_failed`, and the copy must be mad
 from __future__ import annotations
 
 from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
 from gitops.database.graph import layout
 from gitops.database.graph.lines import read_floor, write_floor
@@ -19,6 +20,25 @@ from gitops.database.graph.root import tables_at_once
 from gitops.database.graph.snapshot import ReadTarget, Snapshot, find_root, open_snapshot
 from gitops.database.graph.tables import call_driver, open_table
 from gitops.database.storage.parallel import in_parallel
+
+_FOLDERS = (layout.MANIFESTS, layout.SCHEMA, "nodes", "edges")
+
+
+@dataclass(frozen=True, slots=True)
+class ScratchSize:
+    """The size of a scratch copy in bytes, and the number of its tables with data files of their own."""
+
+    bytes: int
+    tables: int
+
+
+def scratch_size(uri: str) -> ScratchSize:
+    """Measure what a scratch copy stores itself. Raises the errors of `open_snapshot`."""
+    snapshot = open_snapshot(uri)
+    files = [each for prefix in _FOLDERS for each in snapshot.folder.files(prefix) if each.bytes]
+    paths = tuple(entry.path for entry in snapshot.manifest.tables.values())
+    own = {path for path in paths if any(each.path.startswith(f"{path}/data/") for each in files)}
+    return ScratchSize(sum(each.bytes for each in files), len(own))
 
 
 def clone_graph(uri: str, target: str, version: int | None = None) -> Snapshot:

@@ -2,7 +2,8 @@
 
 1. A worker is a new process, because the Lance driver does not survive a fork. It has its own session and process
    group, so that everything it starts is killed with it.
-2. Its environment contains no variable of the parent, so no token, key, agent or home. Its working directory and
+2. Its environment contains no variable of the parent, so no token, key, agent or home, except for those that the
+   caller passes so that it can reach the storage of graphs. Its working directory and
    `TMPDIR` are its own empty folder.
 3. The worker limits itself before it sees a job: memory, processor time, file size, processes, no new privileges. See
    `child`.
@@ -109,11 +110,22 @@ class _FailedError(Exception):
 class TrialPool:
     """Runs batches of jobs on at most `workers` workers. Use it as a context manager, from one thread."""
 
-    def __init__(self, program: str, *, workers: int, limits: TrialLimits | None = None) -> None:
-        """`program` is `module:function`, which a worker calls once with its folder, and which returns an `Answering`."""
+    def __init__(
+        self,
+        program: str,
+        *,
+        workers: int,
+        limits: TrialLimits | None = None,
+        storage: Mapping[str, str] | None = None,
+    ) -> None:
+        """`program` is `module:function`, which a worker calls once with its folder, and which returns an `Answering`.
+
+        `storage` are variables that a worker gets in addition, such as the credentials of a bucket that it reads.
+        """
         self._program = program
         self._workers = max(1, min(workers, MAX_WORKERS))
         self._limits = limits or TrialLimits()
+        self._storage = dict(storage or {})
         self._base: _Folder | None = None
         self._stopped = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -146,7 +158,7 @@ class TrialPool:
         for each in enumerate(batches):
             waiting.put(each)
         for _ in range(min(self._workers, len(batches))):
-            lane = _Lane(self._program, self._limits, self._base.path, self._stopped)
+            lane = _Lane(self._program, self._limits, self._base.path, self._stopped, self._storage)
             self._threads.append(threading.Thread(target=lane.serve, args=(waiting, answers, until), daemon=True))
             self._threads[-1].start()
         for _ in range(sum(len(batch.jobs) for batch in batches)):
@@ -198,7 +210,10 @@ class _Folder:
 class _Lane:
     """One thread with one worker at a time."""
 
-    def __init__(self, program: str, limits: TrialLimits, base: Path, stopped: threading.Event) -> None:
+    def __init__(
+        self, program: str, limits: TrialLimits, base: Path, stopped: threading.Event, storage: Mapping[str, str]
+    ) -> None:
+        self._storage = storage
         self._program = program
         self._limits = limits
         self._base = base
@@ -250,7 +265,7 @@ class _Lane:
 
     def _start(self) -> _Worker:
         """Start a worker and wait until it has limited itself. Raises _FailedError."""
-        worker = _Worker(Path(tempfile.mkdtemp(prefix="worker-", dir=self._base)), self._stopped)
+        worker = _Worker(Path(tempfile.mkdtemp(prefix="worker-", dir=self._base)), self._stopped, self._storage)
         try:
             worker.send({"limits": asdict(self._limits), "program": self._program}, _START_S)
             worker.receive(_START_S, self._limits.answer_mib * MIB)
@@ -272,7 +287,7 @@ class _Lane:
 class _Worker:
     """One process with its pipes and its folder."""
 
-    def __init__(self, folder: Path, stopped: threading.Event) -> None:
+    def __init__(self, folder: Path, stopped: threading.Event, storage: Mapping[str, str]) -> None:
         self._folder = folder
         self._stopped = stopped
         path = json.dumps([entry for entry in sys.path if entry.startswith("/")])
@@ -282,7 +297,7 @@ class _Worker:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             cwd=folder,
-            env={**_SETTINGS, "TMPDIR": str(folder)},
+            env={**storage, **_SETTINGS, "TMPDIR": str(folder)},
             start_new_session=True,
             bufsize=0,
         )

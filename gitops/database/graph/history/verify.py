@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from itertools import chain
 
 from gitops.core.errors import GitopsError, RemoteError
@@ -30,21 +30,22 @@ from gitops.database.language.schema import Catalog, EdgeType
 from gitops.database.storage.parallel import in_parallel
 
 
-def verify_graph(uri: str, *, deep: bool = False) -> VerifyReport:
-    """Verify the graph at a root without changing it.
+def verify_graph(uri: str, *, deep: bool = False, tables: Collection[str] | None = None) -> VerifyReport:
+    """Verify the graph at a root without changing it. `tables` are the keys of the tables whose rows to read, by default all.
 
     Raises GitopsError `graph_missing`, and `graph_unreadable` if not even the newest version of `main` can be found;
     RemoteError `storage_failed` if a bucket's service does not respond or refuses access, because then nothing is
     known.
     """
-    return _Verification(open_snapshot(uri)).run(deep=deep)
+    return _Verification(open_snapshot(uri), tables).run(deep=deep)
 
 
 class _Verification:
     """State of one verification of a graph."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, tables: Collection[str] | None) -> None:
         self._snapshot = snapshot
+        self._tables = tables
         self._folder = snapshot.folder
         self._store = snapshot.store
         self._findings: list[VerifyFinding] = []
@@ -205,7 +206,7 @@ class _Verification:
         if catalog is None:
             return
         image = GraphImage(self._folder, head.tables, catalog)
-        for key in sorted(head.tables):
+        for key in sorted(head.tables if self._tables is None else head.tables.keys() & set(self._tables)):
             rules = [image.duplicate_ids, image.unique, image.values]
             if isinstance(image.declared(key), EdgeType):
                 rules += [image.orphans, image.cardinality]

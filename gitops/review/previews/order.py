@@ -1,0 +1,162 @@
+"""Orders for workers: what to try on copies of one graph, and what a worker answers. Both are plain JSON.
+
+The worker that carries out an order sees nothing but the order, the graphs' storage and the scratch folder. Its answer is
+read strictly and is data that a change request can influence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from gitops.core.dataclass import dataclass
+from gitops.core.documents.forms import (
+    LINE,
+    OBJECT,
+    TEXT,
+    TIME,
+    ULID,
+    Form,
+    integer,
+    list_of,
+    nullable,
+    one_of,
+    record,
+)
+from gitops.review.previews.record import GRAPH_PREVIEW, QUERY_RUN, GraphPreview, QueryRun
+
+QUERY_SECONDS = 5
+QUERY_BYTES = 512 * 1024 * 1024
+COMPARED_ROWS = 10_000
+MIGRATION_SECONDS = 60
+WRITTEN_BYTES = 1024 * 1024 * 1024
+MOST_SETS = 8
+MOST_QUERIES = 20
+MOST_SHOWN = 100
+"""Maximum number of rows of one query that `preview.rows` can show."""
+
+
+class Task(StrEnum):
+    """What a worker does: make and migrate the copies of a graph, or run a query on them."""
+
+    GRAPH = "preview_graph"
+    QUERY = "preview_query"
+
+
+class Job(NamedTuple):
+    """A task with its order as JSON."""
+
+    task: Task
+    form: Mapping[str, Any]
+
+
+Ask = Callable[[Sequence[Job], float], "Sequence[Any]"]
+"""Has isolated workers carry out jobs within so many seconds.
+
+Returns, for each job, the JSON value that its worker answered, or a GitopsError: `preview_limit` if the worker was
+stopped at its deadline or its answer was too large, `preview_unavailable` if it ended or answered something else than
+JSON.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class GraphOrder:
+    """Copy version `version` of the graph at `uri` to `before` and, with a `schema`, to `after`, and migrate that copy.
+
+    The version must be the commit `commit`. A copy that exists already is used.
+    """
+
+    graph: str
+    uri: str
+    version: int
+    commit: str
+    before: str
+    after: str
+    schema: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RowRule:
+    """Rows of a query that may be shown: these columns of at most `limit` rows."""
+
+    columns: tuple[str, ...]
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueryOrder:
+    """Run the recorded text of a query on one copy and its declared text on the other, and compare the results.
+
+    A missing text is not run. `steps` are the steps of the migration, `now` is the value of `now()`. Without `samples`,
+    the parameters of a read are derived from live values, and a mutation is not run.
+    """
+
+    query: str
+    before: str
+    after: str
+    recorded: str | None
+    declared: str | None
+    steps: tuple[Mapping[str, Any], ...]
+    samples: tuple[Mapping[str, Any], ...]
+    now: str
+    rows: RowRule | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShownRow:
+    """A row that `preview.rows` allows to show, with the texts of its cells. It is never stored."""
+
+    kind: str
+    cells: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class QueryAnswer:
+    """The result of a query order. `shown` has rows only if the order allows it."""
+
+    run: QueryRun
+    shown: tuple[ShownRow, ...] = ()
+
+
+def _cells(value: Any) -> dict[str, str]:
+    cells = dict(OBJECT.read(value))
+    return {LINE.read(name): TEXT.read(cell) for name, cell in cells.items()}
+
+
+GRAPH_ORDER: Form[GraphOrder] = record(
+    GraphOrder,
+    {
+        "graph": LINE,
+        "uri": LINE,
+        "version": integer(1),
+        "commit": ULID,
+        "before": LINE,
+        "after": LINE,
+        "schema": nullable(TEXT),
+    },
+)
+QUERY_ORDER: Form[QueryOrder] = record(
+    QueryOrder,
+    {
+        "query": LINE,
+        "before": LINE,
+        "after": LINE,
+        "recorded": nullable(TEXT),
+        "declared": nullable(TEXT),
+        "steps": list_of(OBJECT),
+        "samples": list_of(OBJECT),
+        "now": TIME,
+        "rows": nullable(record(RowRule, {"columns": list_of(LINE), "limit": integer(0, MOST_SHOWN)})),
+    },
+)
+GRAPH_ANSWER: Form[GraphPreview] = GRAPH_PREVIEW
+QUERY_ANSWER: Form[QueryAnswer] = record(
+    QueryAnswer,
+    {
+        "run": QUERY_RUN,
+        "shown": list_of(
+            record(ShownRow, {"kind": one_of("added", "removed", "changed"), "cells": Form(_cells, dict)})
+        ),
+    },
+)

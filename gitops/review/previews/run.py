@@ -1,0 +1,124 @@
+"""Runs a preview: has workers try each graph, then each of its queries, and collects what they answer."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from gitops.core.clock import Clock, timestamp
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
+from gitops.core.documents.forms import Form
+from gitops.core.documents.json_bytes import MalformedError
+from gitops.core.errors import GitopsError
+from gitops.review.previews import order as orders
+from gitops.review.previews.choose import ChosenGraph, ChosenQuery, LiveVersion
+from gitops.review.previews.order import Ask, GraphOrder, Job, QueryOrder, ShownRow, Task
+from gitops.review.previews.record import GraphPreview, Parameters, QueryRun
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """Rows of a query that the rules allow to show, only in a comment and on the page of a job."""
+
+    graph: str
+    query: str
+    rows: tuple[ShownRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What a preview found about each graph, and the rows that may be shown."""
+
+    graphs: tuple[GraphPreview, ...]
+    shown: tuple[Shown, ...]
+
+
+def scratch_roots(place: str, graph: str) -> tuple[str, str]:
+    """Return the roots of the copies of a graph before and after, below the folder of a preview."""
+    return f"{place}/{graph}.before.omni", f"{place}/{graph}.after.omni"
+
+
+def try_graphs(graphs: tuple[ChosenGraph, ...], place: str, ask: Ask, clock: Clock, budget_s: float) -> Tried:
+    """Try all graphs within `budget_s` seconds. `place` is the scratch folder of this preview.
+
+    A part that a limit ended has the code `preview_limit`, and a part whose worker failed `preview_unavailable`.
+    """
+    deadline, now = clock.monotonic() + budget_s, timestamp(clock.now())
+    readable = [graph for graph in graphs if graph.live is not None]
+    answers = _asked(ask, [_graph_job(graph, place) for graph in readable], orders.GRAPH_ANSWER, budget_s)
+    previews = {graph.graph: _of_graph(graph, each) for graph, each in zip(readable, answers, strict=True)}
+    found = [previews.get(graph.graph) or _unread(graph) for graph in graphs]
+    pairs = [
+        (graph, query)
+        for graph, preview in zip(graphs, found, strict=True)
+        for query in (graph.queries if preview.code is None else ())
+    ]
+    jobs = [_query_job(graph, previews[graph.graph], query, place, now) for graph, query in pairs]
+    runs: dict[str, list[QueryRun]] = defaultdict(list)
+    shown: list[Shown] = []
+    results = _asked(ask, jobs, orders.QUERY_ANSWER, deadline - clock.monotonic())
+    for (graph, query), answer in zip(pairs, results, strict=True):
+        if isinstance(answer, GitopsError):
+            runs[graph.graph].append(QueryRun(query.name, Parameters.NONE, code=answer.code.value))
+            continue
+        runs[graph.graph].append(replace(answer.run, query=query.name))
+        if answer.shown and query.rows is not None:
+            shown.append(Shown(graph.graph, query.name, answer.shown[: query.rows.limit]))
+    return Tried(tuple(replace(each, queries=tuple(runs[each.graph])) for each in found), tuple(shown))
+
+
+def _asked(ask: Ask, jobs: Sequence[Job], form: Form[T], left_s: float) -> list[T | GitopsError]:
+    """Return the answers to jobs, read strictly."""
+    if left_s <= 0:
+        return [GitopsError(Code.PREVIEW_LIMIT, "the time of the preview is used up") for _ in jobs]
+    found: list[T | GitopsError] = []
+    for answer in ask(jobs, left_s) if jobs else ():
+        try:
+            found.append(answer if isinstance(answer, GitopsError) else form.read(answer))
+        except MalformedError as problem:
+            detail = f"the worker's answer is malformed: {problem.path}"
+            found.append(GitopsError(Code.PREVIEW_UNAVAILABLE, detail))
+    return found
+
+
+def _unread(graph: ChosenGraph) -> GraphPreview:
+    version = 0 if graph.live is None else graph.live.version
+    return GraphPreview(
+        graph.graph, version, left_out=graph.left_out, code=graph.code or Code.PREVIEW_UNAVAILABLE.value
+    )
+
+
+def _graph_job(graph: ChosenGraph, place: str) -> Job:
+    live, (before, after) = graph.live or LiveVersion(0, ""), scratch_roots(place, graph.graph)
+    order = GraphOrder(graph.graph, graph.uri, live.version, live.commit, before, after, graph.schema)
+    return Job(Task.GRAPH, orders.GRAPH_ORDER.write(order))
+
+
+def _of_graph(graph: ChosenGraph, answer: GraphPreview | GitopsError) -> GraphPreview:
+    if isinstance(answer, GitopsError):
+        return replace(_unread(graph), code=answer.code.value)
+    # The worker ran what the change request contains, so only what it was asked about counts.
+    version = 0 if graph.live is None else graph.live.version
+    return replace(answer, graph=graph.graph, manifest=version, queries=(), audits=(), left_out=graph.left_out)
+
+
+def _query_job(graph: ChosenGraph, preview: GraphPreview, query: ChosenQuery, place: str, now: str) -> Job:
+    before, after = scratch_roots(place, graph.graph)
+    order = QueryOrder(
+        query=query.name,
+        before=before,
+        after=before if graph.schema is None else after,
+        recorded=query.recorded,
+        # Without a migrated copy, the declared text can only run if the schema stays.
+        declared=query.declared if graph.schema is None or preview.migration is not None else None,
+        steps=graph.steps,
+        samples=query.samples,
+        now=now,
+        rows=query.rows,
+    )
+    return Job(Task.QUERY, orders.QUERY_ORDER.write(order))
