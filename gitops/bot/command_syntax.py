@@ -8,6 +8,7 @@ line must be exactly one of these, with single blanks between words:
     /gitops unlock LOCK_ID
     /gitops explain ADDRESS
     /gitops retry
+    /gitops preview HEAD
 
 each optionally followed by ` --cluster NAME`. The text below that line is for people and is ignored. There are no
 quotes, abbreviations or other options: anything else is refused, never guessed.
@@ -39,21 +40,23 @@ class CommandAction(StrEnum):
     UNLOCK = "unlock"
     EXPLAIN = "explain"
     RETRY = "retry"
+    PREVIEW = "preview"
 
 
 @dataclass(frozen=True, slots=True)
 class CommentCommand:
-    """A command with `address` (approve, explain), `digest` (approve), `lock_id` (unlock), and `cluster` if given."""
+    """A command with `address` (approve, explain), `digest` (approve), `lock_id` (unlock), `head` (preview), and `cluster`."""
 
     action: CommandAction
     address: str = ""
     digest: str = ""
     lock_id: str = ""
+    head: str = ""
     cluster: str | None = None
 
     def __str__(self) -> str:
         """Return the command line."""
-        words = [_WORD, self.action.value, self.address, self.digest, self.lock_id]
+        words = [_WORD, self.action.value, self.address, self.digest, self.lock_id, self.head]
         if self.cluster is not None:
             words += ["--cluster", self.cluster]
         return " ".join(filter(None, words))
@@ -95,6 +98,10 @@ _OPERANDS: Mapping[CommandAction, tuple[Mapping[str, Callable[[str], object]], s
         f"use {_WORD} explain ADDRESS, with an address such as graph.legacy",
     ),
     CommandAction.RETRY: ({}, f"{_WORD} retry accepts only --cluster NAME"),
+    CommandAction.PREVIEW: (
+        {"head": is_object_id},
+        f"use {_WORD} preview HEAD, with the full id of the commit that you reviewed",
+    ),
 }
 
 

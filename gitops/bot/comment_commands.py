@@ -9,7 +9,7 @@
    account's comment.
 5. The line must be exactly a command.
 6. The comment must not be older than its head.
-7. `approve` must contain the digest of the current plan.
+7. `approve` must contain the digest of the current plan, and `preview` the current head.
 8. The command is executed and answered with a reaction. A refusal also appears in the bot's comment.
 
 A comment that is delivered twice does no harm. Planning, explaining or applying again has no effect, an unlock contains
@@ -28,6 +28,7 @@ from gitops.bot.attestations import attest_command, missing_permission
 from gitops.bot.command_syntax import CommandAction, CommentCommand, MalformedCommand, parse_command
 from gitops.bot.context import EventContext
 from gitops.bot.plan_requests import plan_request, refresh_warnings
+from gitops.bot.previews import preview_request
 from gitops.bot.report import retry_command
 from gitops.bot.sweep import sweep_cluster
 from gitops.cluster.config.gitops_yaml import ClusterRule
@@ -139,6 +140,8 @@ def _carry_out(
         yield from retry_merge(context, rule, request.merged_as)
     elif request.state is not RequestState.OPEN:
         raise GitopsError(Code.REQUEST_CLOSED, f"request {request.number} is {request.state.value}")
+    elif command.action is CommandAction.PREVIEW:
+        yield from _preview(context, rule, request, command.head)
     elif command.action is CommandAction.APPROVE:
         yield from attest_command(context, rule, request, command, event)
         yield from plan_request(context, request, cluster=rule.name)
@@ -147,6 +150,16 @@ def _carry_out(
         explained = (command.address,) if command.action is CommandAction.EXPLAIN else ()
         yield from plan_request(context, request, cluster=rule.name, explained=explained)
         yield from refresh_warnings(context, request.target)
+
+
+def _preview(context: EventContext, rule: ClusterRule, request: ChangeRequest, head: str) -> Iterator[LogLine]:
+    """Preview the head that the author of the comment reviewed, even of a fork. Raises GitopsError `command_refused`."""
+    if not context.config.preview.enabled:
+        raise GitopsError(Code.COMMAND_REFUSED, "previews are off: preview.enabled in gitops.yaml is false")
+    if head != request.head:
+        detail = f"the head is now {request.head}; review it, then comment again"
+        raise GitopsError(Code.COMMAND_REFUSED, detail)
+    yield from preview_request(context, request, cluster=rule.name, asked=True)
 
 
 def _unlock(context: EventContext, rule: ClusterRule, lock_id: str) -> Iterator[LogLine]:

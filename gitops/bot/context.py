@@ -34,6 +34,8 @@ from gitops.render.comment_inputs import TEMPLATE_NAMES, ApplyComment, CommentSu
 from gitops.repository.authors import Merges, known_origins
 from gitops.repository.cluster import LedgerPosition, declared_rule, rule_at_place
 from gitops.repository.repository import Candidate, Repository
+from gitops.review.previews.port import PreviewBench
+from gitops.review.previews.run import Shown
 
 # The renderer refuses larger templates. This constant limits the read.
 _MAX_TEMPLATE = 1024 * 1024
@@ -64,6 +66,8 @@ class Bot:
     a server, which handles one event after another: if it finds a lock, a killed run has probably left it.
     `drill` restores a cluster into a scratch folder. `replan_later` takes the open requests to plan again after an
     apply, oldest first; None plans them in the same run.
+    `previews` is what this machine has for previews, if it can make any. `private` means that only members of the
+    repository can read its comments.
     """
 
     repository: Repository
@@ -78,6 +82,8 @@ class Bot:
     cancel: Cancellation = field(default_factory=Cancellation)
     serves: bool = False
     replan_later: Callable[[Sequence[ReplanEvent]], object] | None = None
+    previews: PreviewBench | None = None
+    private: bool = False
 
 
 class EventContext:
@@ -86,7 +92,8 @@ class EventContext:
     def __init__(self, bot: Bot) -> None:
         """Create the context without reading anything.
 
-        `approvals_changed` becomes True if the approvals that count differ from the last plan of a request.
+        `approvals_changed` becomes True if the approvals that count differ from the last plan of a request. `previews` are
+        the rows that this run's previews may show, by cluster and request.
         """
         self.bot = bot
         self.approvals_changed = False
@@ -97,6 +104,7 @@ class EventContext:
         self._changed: dict[tuple[str, str, str], frozenset[Address]] = {}
         self._differences = Differences()
         self._branch_plans: dict[tuple[str, str], Plan | None] = {}
+        self.previews: dict[tuple[str, int], tuple[Shown, ...]] = {}
         self._standing: dict[tuple[str, str], frozenset[tuple[str, ...]]] = {}
 
     @property

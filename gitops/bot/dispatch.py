@@ -6,6 +6,7 @@ An event is only a hint. Heads, authors and states are read again.
     HeadEvent                    plan the open requests with this head, which an earlier job planned without a token
     ReplanEvent                  plan an open request again, which an apply left for later
     CommentEvent                 execute the command in the comment
+    RequestEvent for `preview`   try an open request on copies of the live graphs; remove the copies of a closed one
     RequestEvent for `apply`     a merged request: apply its target branch as after a push
     PushEvent                    a target branch: apply its newest commit, then plan the other open requests again;
                                  a signed approval or decision: apply what waited for it, then plan the requests of its cluster
@@ -26,6 +27,7 @@ from gitops.bot.drift import report_drift
 from gitops.bot.drill import drill_clusters
 from gitops.bot.merge_queue import verify_group
 from gitops.bot.plan_requests import plan_requests, refresh_warnings
+from gitops.bot.previews import preview_requests, remove_previews, sweep_previews
 from gitops.bot.sweep import sweep, take_in_revocations
 from gitops.bot.ticks import tick_clusters
 from gitops.cluster.ledger.chain import SIGNED
@@ -59,6 +61,9 @@ def handle_event(bot: Bot, event: Event) -> Iterator[LogLine]:
     if isinstance(event, IgnoredEvent):
         yield LogLine(f"nothing to do: {event.why}")
     for verb in _VERBS_FOR[type(event)]:
+        if verb == "preview" and not (bot.serves and context.config.preview.enabled):
+            # In a hook, the person who pushes would wait for it.
+            continue
         yield from _carry_out(context, verb, event, None)
 
 
@@ -109,10 +114,22 @@ def _carry_out(context: EventContext, verb: str, event: Event, cluster: str | No
                 if cluster in (None, rule.name):
                     yield from apply_cluster(context, rule, asked=isinstance(event, ManualEvent))
                     yield from plan_open_requests(context, rule)
+        case "preview", RequestEvent(number=number, action=RequestAction.CLOSED | RequestAction.MERGED):
+            yield from remove_previews(context, number)
+        case "preview", RequestEvent(number=number):
+            yield from preview_requests(context, number)
+        case "preview", ManualEvent(inputs=inputs):
+            wanted = dict(inputs).get("request", "")
+            yield from preview_requests(context, int(wanted) if wanted.isdecimal() else None)
+        case "preview", TimerEvent():
+            yield from sweep_previews(context)
+            yield from preview_requests(context)
         case "verify", QueueEvent() as group:
             yield from verify_group(context, group)
         case "sweep", _:
             yield from sweep(context, cluster)
+            if context.config.preview.enabled:
+                yield from sweep_previews(context)
         case "drift", _:
             yield from report_drift(context, cluster)
         case "drill", _:
@@ -163,7 +180,7 @@ def handle_signed_ref(context: EventContext, ref: str) -> Iterator[LogLine]:
 
 
 _VERBS_FOR: Mapping[type[Event], tuple[str, ...]] = {
-    RequestEvent: ("plan",),
+    RequestEvent: ("plan", "preview"),
     ReviewEvent: ("plan",),
     HeadEvent: ("plan",),
     ReplanEvent: ("plan",),

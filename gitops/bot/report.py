@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TypeVar
 
 from gitops.bot.command_syntax import CommandAction, CommentCommand
-from gitops.bot.context import ClusterReport, EventContext, warning_key
+from gitops.bot.context import ClusterReport, EventContext, comment_subject, warning_key
 from gitops.cluster.approvals.verify import HOSTED, REFUSALS, UNKNOWN_AUTHORS, code_of_unknown, remedy_of
 from gitops.cluster.changesets.stream import ChangesetAnswer, Until, answer, newest_attempt
 from gitops.cluster.config.gitops_yaml import ClusterRule
@@ -57,9 +57,11 @@ from gitops.render.comment_inputs import (
 )
 from gitops.render.markdown import hidden
 from gitops.render.plan_views import PlanView
+from gitops.render.previews import PreviewView, preview_view
 from gitops.render.text import apply_counts
 from gitops.render.words import count
 from gitops.repository.kept_plans import PLAN_RECORD, RECORD, PlanRecord, SeenChange, kept_plan, plan_ref
+from gitops.repository.kept_previews import kept_preview
 from gitops.repository.results import LogLine, RunResult, diagnostic_lines, logged, result_of
 
 _MAX_STATUS = 140
@@ -113,6 +115,7 @@ def report_plan(
         several=len(context.clusters) > 1,
         templates=context.templates,
         view=_view(context, outcome),
+        preview=_preview(context, subject, outcome),
     )
     bot.on_report(ClusterReport(comment, line := f"plan of {subject.cluster}: {text}", outcome.plan))
     not_kept, kept = "", None
@@ -132,6 +135,33 @@ def report_plan(
     yield LogLine(line, result)
     yield from diagnostic_lines((d for d in outcome.diagnostics if d.severity is Severity.ERROR), outcome.config_dir)
     yield from map(LogLine, filter(None, [not_kept]))
+
+
+def _preview(context: EventContext, subject: CommentSubject, outcome: PlanOutcome) -> PreviewView | None:
+    """Return the newest preview of a request, if previews are on and the plan has something to preview."""
+    if not (context.config.preview.enabled and subject.request and outcome.plan):
+        return None
+    previewed = (Kind.SCHEMA, Kind.QUERY)
+    if all(change.address.kind not in previewed for change in outcome.plan.changes):
+        return None
+    found = None
+    try:
+        for rule in context.clusters:
+            if rule.name == subject.cluster:
+                found = kept_preview(context.repository, context.position(rule), rule.name, subject.request)
+    except GitopsError as error:
+        return PreviewView(f"not shown: {error.code}")
+    if found is None or found.head != subject.head:
+        return PreviewView("not run for this head")
+    return preview_view(found, context.previews.get((subject.cluster, subject.request), ()))
+
+
+def set_preview_status(
+    context: EventContext, rule: ClusterRule, request: ChangeRequest, state: CheckState, text: str
+) -> Iterator[LogLine]:
+    """Set the status of a preview, which is separate from that of the plan."""
+    subject = comment_subject(rule, request.number, request.head, ZERO, request.url)
+    yield from _set_status(context, subject, "preview", state, text)
 
 
 def _view(context: EventContext, outcome: PlanOutcome) -> PlanView | None:

@@ -42,6 +42,7 @@ from gitops.repository.wiring.forge import (
     LOCAL,
     UNAUTHENTICATED,
     choose_forge,
+    is_private,
     job_kind,
     open_forge,
     remote_login,
@@ -54,15 +55,15 @@ if TYPE_CHECKING:
 
 _MAX_EVENT = 32 * 1024 * 1024
 # Without a token, the authors of a change are unknown, and the bot must not apply anything on a guess.
-_NEED_TOKEN = frozenset({"command", "apply", "drift", "drill", "sweep", "tick"})
-_WRITE_LEDGER = frozenset({"command", "apply", "drill", "sweep", "tick"})
+_NEED_TOKEN = frozenset({"command", "apply", "drift", "drill", "sweep", "tick", "preview"})
+_WRITE_LEDGER = frozenset({"command", "apply", "drill", "sweep", "tick", "preview"})
 _ANONYMOUS = Person("gitops", "gitops@localhost")
 _MAX_SUMMARY = 1024 * 1024
 """Maximum size of one step's summary in bytes: https://docs.github.com/en/actions/reference/limits."""
 
 
 def run(options: argparse.Namespace) -> int:
-    """`gitops bot plan`, `command`, `apply`, `verify`, `drift`, `drill`, `sweep` and `tick`.
+    """`gitops bot plan`, `command`, `apply`, `preview`, `verify`, `drift`, `drill`, `sweep` and `tick`.
 
     Prints each line when it is logged.
     """
@@ -188,7 +189,16 @@ def _bot(
         forge, traffic = open_forge(found, time.sleep, local.clock)
     # Ledger entries need a real name and key; stored plans can have any name.
     person = local.git.person() if verb in _WRITE_LEDGER else local.git.person_or_none() or _ANONYMOUS
-    bot = bot_of(local, forge, kind, person, reports.append, run_url=run_address(environ), silent=found.silent)
+    bot = bot_of(
+        local,
+        forge,
+        kind,
+        person,
+        reports.append,
+        run_url=run_address(environ),
+        silent=found.silent,
+        private=is_private(found.kind, environ),
+    )
     return bot, traffic
 
 

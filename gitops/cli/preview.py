@@ -29,6 +29,7 @@ from gitops.repository.wiring.previews import live_version, open_ask
 from gitops.review.previews.choose import ChosenGraph, Wanted, choose_graphs, preview_key
 from gitops.review.previews.order import RowRule
 from gitops.review.previews.record import (
+    Counts,
     DataCheck,
     GraphPreview,
     Migration,
@@ -74,6 +75,7 @@ def preview(options: argparse.Namespace) -> int:
             plan_digest=outcome.plan.digest,
             at=timestamp(workspace.clock.now()),
             verdict=verdict(tried.graphs, rules.block),
+            counts=Counts(rules.counts),
             graphs=tried.graphs,
         )
         _show(record, tried.shown, options, place)

@@ -94,12 +94,15 @@ def bot_of(
     *,
     run_url: str = "",
     silent: bool = False,
+    private: bool = False,
 ) -> Bot:
     """Return a repository's bot.
 
-    It signs attestations if it has a key. A `silent` bot neither writes nor signs.
+    It signs attestations if it has a key. A `silent` bot neither writes nor signs. `private` means that only members of
+    the repository can read its comments.
     """
     from gitops.bot.context import Bot
+    from gitops.repository.wiring.previews import MachinePreviews
 
     def drill(workspace: Workspace) -> DrillOutcome:
         from gitops.repository.wiring.drill import run_drill
@@ -116,6 +119,8 @@ def bot_of(
         run_url=run_url,
         on_report=on_report,
         drill=drill,
+        previews=None if silent else MachinePreviews(local, os.environ),
+        private=private,
     )
 
 

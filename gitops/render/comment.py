@@ -345,6 +345,7 @@ def _plan_sections(comment: PlanComment, nodes: int, most: int | None) -> tuple[
         "explained": explanations(outcome, view, comment.explained, gates),
         "others": comment.others,
         "voids": comment.voids,
+        "preview": comment.preview,
         "atomic": _sentence(ATOMIC),
         **(_NO_PLAN if view is None else _plan_values(view, gates, fixes, nodes, most)),
     }

@@ -12,6 +12,7 @@ from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic
 from gitops.render.plan_views import PlanView
+from gitops.render.previews import PreviewView
 
 Templates = Mapping[str, str]
 """The target branch's template texts that override the built-in ones, by name (`TEMPLATE_NAMES`)."""
@@ -138,6 +139,7 @@ class PlanComment(RequestComment):
     the next apply until they are countersigned. `since` are the differences from the last reported plan.
     `forge_verdict_missing` means that the trust rules also require an approving review, and there is none. `ref` and
     its commit `kept` store the full plan. `view` is the plan view that all printers share, if there is one.
+    `preview` is the preview of the request, if previews are on.
     """
 
     outcome: PlanOutcome
@@ -151,6 +153,7 @@ class PlanComment(RequestComment):
     ref: str = ""
     kept: str = ""
     view: PlanView | None = None
+    preview: PreviewView | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

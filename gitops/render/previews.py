@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from gitops.core.dataclass import dataclass
 from gitops.render.characters import visible
-from gitops.render.markdown import code
 from gitops.render.text import diagnostic_lines
 from gitops.render.words import count
 from gitops.review.previews.record import (
     PREVIEW_RECORD,
+    Counts,
     DataCheck,
     GraphPreview,
     Migration,
@@ -53,19 +54,19 @@ def preview_text(record: PreviewRecord, shown: Sequence[Shown] = (), *, verbose:
     """Return a preview as lines of text, with the rows that may be shown."""
     lines = [f"Preview: {VERDICTS[record.verdict]}" if record.graphs else "Preview: no data to try this on"]
     for graph in record.graphs:
-        lines += _graph_lines(graph)
+        lines += _graph_lines(graph, record.counts)
         lines += [f"    {line}" for each in shown if each.graph == graph.graph for line in _shown_lines(each)]
     lines += diagnostic_lines((each for _, each in findings(record.graphs)), verbose=verbose)
     return "".join(visible(line) + "\n" for line in lines)
 
 
-def _graph_lines(graph: GraphPreview) -> Iterator[str]:
+def _graph_lines(graph: GraphPreview, counts: Counts) -> Iterator[str]:
     migrated = "" if graph.migration is None else f": {migration_words(graph.migration)}"
     yield f"  graph {graph.graph} at version {graph.manifest}{migrated}"
     for step in () if graph.migration is None else graph.migration.steps:
-        yield f"    {step.kind}" + ("" if step.rows is None else f": {count(step.rows, 'row')}")
-    yield from (f"    {check_words(each)}" for each in graph.checks)
-    yield from (f"    query {each.query}: {query_words(each)}" for each in graph.queries)
+        yield f"    {step.kind}" + ("" if step.rows is None else f": {_shown_count(step.rows, counts)} rows")
+    yield from (f"    {each.subject}: {check_words(each, counts)}" for each in graph.checks)
+    yield from (f"    query {each.query}: {query_words(each, counts)}" for each in graph.queries)
     yield from (f"    audit {each.id}: {'passes' if each.ok else 'fails'}" for each in graph.audits)
     if graph.left_out:
         queries = "query is" if graph.left_out == 1 else "queries are"
@@ -84,13 +85,13 @@ def migration_words(migration: Migration) -> str:
     return f"migrated in {migration.ms:,} ms, {size} written, {count(migration.rewritten, 'table')} rewritten"
 
 
-def check_words(check: DataCheck) -> str:
-    """Return a data check in words."""
-    lost = f", {check.lost:,} lose their value" if check.lost else ""
-    return f"{check.subject} ({check.rule}): {check.rows:,} of {count(check.of, 'row')} break it{lost}"
+def check_words(check: DataCheck, counts: Counts = Counts.EXACT) -> str:
+    """Return the rows that break a rule, in words."""
+    rows, of, lost = (_shown_count(n, counts) for n in (check.rows, check.of, check.lost))
+    return f"{check.rule}: {rows} of {of} rows break it" + (f", {lost} lose their value" if check.lost else "")
 
 
-def query_words(run: QueryRun) -> str:
+def query_words(run: QueryRun, counts: Counts = Counts.EXACT) -> str:
     """Return the result of a query in words."""
     if run.params is Parameters.MISSING:
         return _NOT_RUN
@@ -98,81 +99,125 @@ def query_words(run: QueryRun) -> str:
         return f"failed: {run.code}"
     if run.affected:
         half = len(run.affected) // 2
-        sides = (f"{nodes:,} nodes and {edges:,} edges" for nodes, edges in (run.affected[:half], run.affected[half:]))
+        sides = (
+            f"{_shown_count(nodes, counts)} nodes and {_shown_count(edges, counts)} edges"
+            for nodes, edges in (run.affected[:half], run.affected[half:])
+        )
         return "affects " + " before, ".join(sides) + " after"
     rows = run.rows
-    words = [f"{count(rows.before, 'row')} before, {rows.after:,} after"]
-    words += [
-        f"{n:,} {kind}"
-        for kind, n in (("added", rows.added), ("removed", rows.removed), ("changed", rows.changed))
-        if n
-    ]
-    words += [f"loses {', '.join(run.columns.lost)}"] if run.columns.lost else []
-    words += [f"gains {', '.join(run.columns.gained)}"] if run.columns.gained else []
-    words += [f"retypes {', '.join(run.columns.retyped)}"] if run.columns.retyped else []
-    words += ["cut by its limit"] if run.limited else []
-    words += ["slower"] if run.slower else []
-    words += [_PARAMETERS[run.params]] if _PARAMETERS[run.params] else []
-    return ", ".join(words)
+    kinds = (("added", rows.added), ("removed", rows.removed), ("changed", rows.changed))
+    words = [f"{_shown_count(rows.before, counts)} rows before, {_shown_count(rows.after, counts)} after"]
+    words += [f"{_shown_count(n, counts)} {kind}" for kind, n in kinds if n]
+    words += _notes(run)
+    return ", ".join(words + ([_PARAMETERS[run.params]] if _PARAMETERS[run.params] else []))
 
 
-# -- Markdown ----------------------------------------------------------------------------------------------------------
+# -- the view that comments show -----------------------------------------------------------------------------------------
 
 
-def preview_markdown(record: PreviewRecord, shown: Iterable[Shown] = ()) -> str:
-    """Return a preview as the body of a section of a comment. Names come from a change request, so they are escaped."""
-    lines: list[str] = []
+@dataclass(frozen=True, slots=True)
+class PreviewLine:
+    """A name from a change request, and what is said about it."""
+
+    subject: str
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class QueryRow:
+    """A query's row of a table: counts as text, and a note."""
+
+    query: str
+    rows: str = ""
+    added: str = ""
+    removed: str = ""
+    changed: str = ""
+    touched: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewView:
+    """A preview for a comment. `shown` are rows that the rules allow to show."""
+
+    verdict: str
+    lines: tuple[PreviewLine, ...] = ()
+    queries: tuple[QueryRow, ...] = ()
+    shown: tuple[PreviewLine, ...] = ()
+
+
+def preview_view(record: PreviewRecord, shown: Iterable[Shown] = ()) -> PreviewView:
+    """Return a preview for a comment."""
+    lines: list[PreviewLine] = []
     for graph in record.graphs:
+        at = f"version {graph.manifest}"
         if graph.code is not None:
-            lines.append(f"- {code(graph.graph)} is not previewed: {code(graph.code)}")
+            lines.append(PreviewLine(graph.graph, f"not previewed: {graph.code}"))
             continue
-        effort = "" if graph.migration is None else f": {migration_words(graph.migration)}"
-        lines.append(f"- {code(graph.graph)} at version {graph.manifest}{effort}")
-        lines += [f"  - {code(each.subject)} ({each.rule}): {_broken(each)}" for each in graph.checks]
-        lines += [f"  - audit {code(each.id)} {'passes' if each.ok else '**fails**'}" for each in graph.audits]
+        effort = "" if graph.migration is None else f", {migration_words(graph.migration)}"
+        lines.append(PreviewLine(graph.graph, at + effort))
+        lines += [PreviewLine(each.subject, check_words(each, record.counts)) for each in graph.checks]
+        lines += [PreviewLine(each.id, f"audit {'passes' if each.ok else 'fails'}") for each in graph.audits]
+        if graph.broken:
+            lines.append(
+                PreviewLine(graph.graph, f"{_shown_count(graph.broken, record.counts)} rows break a rule afterwards")
+            )
         if graph.left_out:
-            lines.append(f"  - {graph.left_out} more {'query is' if graph.left_out == 1 else 'queries are'} not run")
-    queries = [each for graph in record.graphs for each in graph.queries]
-    if queries:
-        lines += ["", "| query | rows | added | removed | changed | touched | |", "|---|---|---|---|---|---|---|"]
-        lines += map(_query_row, queries)
-    for each in shown:
-        lines += ["", f"Rows of {code(each.query)} that differ, as `preview.rows` allows:", ""]
-        lines += [
-            f"- {row.kind}: " + ", ".join(f"{code(n)} {code(c)}" for n, c in row.cells.items()) for row in each.rows
-        ]
-    return "\n".join(lines)
-
-
-def _broken(check: DataCheck) -> str:
-    lost = f", {check.lost:,} lose their value" if check.lost else ""
-    return (
-        f"**{check.rows:,}** of {count(check.of, 'row')} break it{lost}"
-        if check.rows
-        else f"0 of {count(check.of, 'row')} break it{lost}"
+            lines.append(PreviewLine(graph.graph, f"{count(graph.left_out, 'more query', 'more queries')} not run"))
+    return PreviewView(
+        _sentence(status_words(record)),
+        tuple(lines),
+        tuple(_query_row(each, record.counts) for graph in record.graphs for each in graph.queries),
+        tuple(
+            PreviewLine(each.query, f"{row.kind} " + ", ".join(f"{name}: {cell}" for name, cell in row.cells.items()))
+            for each in shown
+            for row in each.rows
+        ),
     )
 
 
-def _query_row(run: QueryRun) -> str:
-    name = code(run.query)
+def status_words(record: PreviewRecord) -> str:
+    """Return a preview in one line, without counts of rows."""
+    queries = sum(len(graph.queries) for graph in record.graphs)
+    graphs = ", ".join(f"{graph.graph} at version {graph.manifest}" for graph in record.graphs)
+    found = sum(1 for _ in findings(record.graphs))
+    words = count(found, "finding") if found else VERDICTS[record.verdict]
+    return f"{words}; {graphs}, {count(queries, 'query', 'queries')}"
+
+
+def _sentence(words: str) -> str:
+    return f"{words[0].upper()}{words[1:]}."
+
+
+def _shown_count(rows: int, counts: Counts) -> str:
+    """Return a count, or the range that a coarse count stands for."""
+    if counts is Counts.EXACT or rows == 0:
+        return f"{rows:,}"
+    return f"{rows:,} to {rows * 10 - 1:,}"
+
+
+def _query_row(run: QueryRun, counts: Counts) -> QueryRow:
     if run.params is Parameters.MISSING:
-        return f"| {name} | | | | | | {_NOT_RUN} |"
+        return QueryRow(run.query, note=_NOT_RUN)
     if run.code is not None:
-        return f"| {name} | | | | | | **failed**: {code(run.code)} |"
-    rows, (was, now) = run.rows, run.touched
-    notes = [
-        f"{verb} {code(each)}"
-        for verb, names in (
-            ("loses", run.columns.lost),
-            ("gains", run.columns.gained),
-            ("retypes", run.columns.retyped),
-        )
-        for each in names
-    ]
-    notes += ["cut by its limit"] if run.limited else []
-    notes += ["**slower**"] if run.slower else []
+        return QueryRow(run.query, note=f"failed: {run.code}")
     if run.affected:
-        return f"| {name} | | | | | | {query_words(run)} |"
-    touched = "as before" if was == now else f"{was:,} → {now:,}"
-    cells = [f"{rows.after:,}", f"{rows.added:,}", f"{rows.removed:,}", f"{rows.changed:,}", touched, ", ".join(notes)]
-    return f"| {name} | {' | '.join(cells)} |"
+        return QueryRow(run.query, note=query_words(run, counts))
+    rows, (was, now) = run.rows, run.touched
+    return QueryRow(
+        run.query,
+        rows=_shown_count(rows.after, counts),
+        added=_shown_count(rows.added, counts),
+        removed=_shown_count(rows.removed, counts),
+        changed=_shown_count(rows.changed, counts),
+        touched="as before" if was == now else f"{_shown_count(now, counts)}, before {_shown_count(was, counts)}",
+        note=", ".join(_notes(run)),
+    )
+
+
+def _notes(run: QueryRun) -> list[str]:
+    columns = run.columns
+    named = (("loses", columns.lost), ("gains", columns.gained), ("retypes", columns.retyped))
+    notes = [f"{verb} {', '.join(names)}" for verb, names in named if names]
+    notes += ["cut by its limit"] if run.limited else []
+    return notes + (["slower"] if run.slower else [])

@@ -44,6 +44,14 @@ BOT = Command(
         ),
         _event_command("command", "run the command in a comment"),
         _event_command("apply", "apply the newest merged revision of each cluster's branch"),
+        _event_command(
+            "preview",
+            "try the change requests of an event on copies of the live graphs; remove the copies of closed ones",
+            Group(
+                Argument("--request", "N", "preview change request N instead of an event", type=count),
+                flag("--scheduled", "for scheduled runs: also remove the copies that have expired"),
+            ),
+        ),
         _event_command("verify", "check that a merge group's plan matches the reviewed plan"),
         _event_command("drift", "report differences between the ledger and the live graphs"),
         _event_command("drill", "restore each cluster into a scratch folder, verify the copy, and record the result"),

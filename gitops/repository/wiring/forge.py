@@ -9,8 +9,10 @@ token     GITOPS_TOKEN; then GITHUB_TOKEN, GITLAB_TOKEN or GITEA_TOKEN, by the k
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit, urlunsplit
 
@@ -135,6 +137,24 @@ def remote_login(kind: str, environ: Mapping[str, str], setting: Setting) -> Cal
         return urlunsplit(parts._replace(netloc=f"x-access-token:{quote(token.reveal(), safe='')}@{host}"))
 
     return login
+
+
+def is_private(kind: str, environ: Mapping[str, str]) -> bool:
+    """Return True if only members of the repository can read its comments, as far as the CI job says.
+
+    A bare repository has no other readers. Source: https://docs.gitlab.com/ci/variables/predefined_variables and the
+    `repository` of every event of GitHub and Gitea.
+    """
+    if kind == LOCAL:
+        return True
+    if kind == "gitlab":
+        return environ.get("CI_PROJECT_VISIBILITY") == "private"
+    try:
+        event = json.loads(Path(environ.get(FORGES[kind].event_file, "")).read_bytes())
+    except (OSError, ValueError):
+        return False
+    repository = event.get("repository") if isinstance(event, dict) else None
+    return isinstance(repository, dict) and repository.get("private") is True
 
 
 def run_address(environ: Mapping[str, str]) -> str:

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from gitops.core.clock import parse_timestamp, timestamp
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
+from gitops.repository.wiring.stores import open_bucket, open_store
 from gitops.repository.wiring.system import RandomIds, SystemClock
 from gitops.review.previews import order as orders
 from gitops.review.previews.choose import LiveVersion
 from gitops.review.previews.order import Ask, Job
+from gitops.review.previews.port import CLAIM, CLAIM_FORM, UNRECORDED, Claim, Scratch
+
+if TYPE_CHECKING:
+    from gitops.repository.wiring.local import LocalRepository
 
 _WORKERS = 2
 _MEMORY_MIB = 2048
 _FILE_MIB = 1024
+_TURN = "running"
 _STORAGE = "AWS_"
 """The beginning of the names of variables that a worker needs to reach graphs in a bucket."""
 
@@ -27,6 +36,108 @@ def live_version(uri: str) -> LiveVersion:
 
     manifest = open_snapshot(uri).manifest
     return LiveVersion(manifest.n, manifest.txn_id)
+
+
+class MachinePreviews:
+    """A PreviewBench on this machine."""
+
+    def __init__(self, local: LocalRepository, environ: Mapping[str, str]) -> None:
+        self._local = local
+        self._environ = environ
+
+    def live(self, uri: str) -> LiveVersion:
+        """Read the newest manifest of a graph."""
+        return live_version(uri)
+
+    def workers(self, budget_s: float) -> AbstractContextManager[Ask]:
+        """Start worker processes."""
+        return open_ask(budget_s, self._environ)
+
+    def scratch(self, cluster: str, declared: str, storage: str) -> Scratch:
+        """Return the scratch folder, which must be where the operator allows data of the cluster."""
+        root = self._local.storage_base(self._local.rule(cluster), declared)
+        if root is None:
+            raise _unavailable("this machine has no storage for graphs")
+        if storage and root.startswith("s3:") is not storage.startswith("s3:"):
+            raise _unavailable(f"preview.scratch is on other storage than the graphs: {declared}")
+        graphs = f"{storage}/graphs"
+        if storage and (root in (storage, graphs) or f"{root}/".startswith(f"{graphs}/")):
+            raise _unavailable(f"preview.scratch is where the graphs are: {declared}")
+        return StoredScratch(root, cluster)
+
+    def sign_with(self) -> str | None:
+        """Return the signing key of this repository."""
+        return self._local.git.signing_key()
+
+
+def _unavailable(detail: str) -> GitopsError:
+    return GitopsError(Code.PREVIEW_UNAVAILABLE, detail, path="preview.scratch")
+
+
+class StoredScratch:
+    """A Scratch in a local folder or below a bucket prefix."""
+
+    def __init__(self, root: str, cluster: str) -> None:
+        self._root = f"{root.rstrip('/')}/{cluster}"
+        self._store = open_store(self._root)
+
+    def place(self, claim: Claim) -> str:
+        """Return the folder of a preview."""
+        return f"{self._root}/{claim.folder}"
+
+    def claims(self) -> Sequence[Claim]:
+        """Read the claims of all previews."""
+        found: list[Claim] = []
+        for key in self._keys(CLAIM):
+            with suppress(GitopsError):
+                claim = CLAIM_FORM.read(self._store.read(key) or b"")
+                # A claim in another folder is not about that folder.
+                if key == f"{claim.folder}/{CLAIM}":
+                    found.append(claim)
+        return sorted(found, key=lambda each: (each.expires_at, each.folder))
+
+    def write(self, claim: Claim) -> None:
+        """Write or replace the claim."""
+        self._store.write(f"{claim.folder}/{CLAIM}", CLAIM_FORM.write(claim))
+
+    def remove(self, claim: Claim) -> None:
+        """Remove everything in the folder, and the claim last, so that an interrupted removal is repeated."""
+        if self._root.startswith("s3:"):
+            bucket = open_bucket(self.place(claim))
+            bucket.delete_keys(tuple(key for key in bucket.keys("") if key != CLAIM))
+            bucket.delete(CLAIM)
+            return
+        folder = Path(self.place(claim))
+        for each in folder.iterdir() if folder.is_dir() else ():
+            if each.name != CLAIM:
+                shutil.rmtree(each) if each.is_dir() and not each.is_symlink() else each.unlink()
+        (folder / CLAIM).unlink(missing_ok=True)
+        with suppress(OSError):
+            folder.rmdir()
+            folder.parent.rmdir()
+
+    def begin(self, now: datetime) -> bool:
+        """Create the note of the running preview, or replace one that is older than an hour."""
+        data = timestamp(now + UNRECORDED).encode()
+        if self._store.create(_TURN, data):
+            return True
+        held = self._store.read(_TURN)
+        until = None if held is None else parse_timestamp(held.decode("ascii", "replace"))
+        if held is None or (until is not None and until > now):
+            return False
+        return self._store.replace(_TURN, data, expected=held)
+
+    def end(self) -> None:
+        """Remove the note."""
+        self._store.delete(_TURN)
+
+    def _keys(self, name: str) -> Iterator[str]:
+        """Yield the keys of the objects with this name in the folders of previews."""
+        if self._root.startswith("s3:"):
+            yield from (key for key in open_bucket(self._root).keys("") if key.endswith(f"/{name}"))
+            return
+        root = Path(self._root)
+        yield from (each.relative_to(root).as_posix() for each in sorted(root.glob(f"*/*/{name}")))
 
 
 @contextmanager

@@ -52,6 +52,13 @@ class Verdict(StrEnum):
     UNAVAILABLE = "unavailable"
 
 
+class Counts(StrEnum):
+    """Whether the counts of a record are exact, or the largest of 0, 1, 10, 100, … below them."""
+
+    EXACT = "exact"
+    COARSE = "coarse"
+
+
 class Parameters(StrEnum):
     """Where the parameters of a query's runs come from."""
 
@@ -194,7 +201,12 @@ class PreviewRecord:
     plan_digest: str | None
     at: str
     verdict: Verdict
+    counts: Counts
     graphs: tuple[GraphPreview, ...]
+
+
+_NOT_JUDGED = (Code.PREVIEW_LIMIT, Code.PREVIEW_UNAVAILABLE)
+"""The codes of runs of which nothing is known, so that they are neither good nor bad."""
 
 
 # -- findings ----------------------------------------------------------------------------------------------------------
@@ -218,8 +230,9 @@ def findings(graphs: Collection[GraphPreview]) -> Iterator[tuple[Finding | None,
             yield Finding.ERRORS, _one(Code.PREVIEW_VIOLATION, f"schema.{graph.graph}", detail)
         for run in graph.queries:
             address = f"query.{graph.graph}.{run.query}"
-            if run.code == Code.PREVIEW_LIMIT:
-                yield None, _one(Code.PREVIEW_LIMIT, address, "a result or an answer is larger than a preview compares")
+            if run.code in _NOT_JUDGED:
+                detail = "a limit ended it" if run.code == Code.PREVIEW_LIMIT else "its worker failed"
+                yield None, _one(Code(run.code), address, detail)
             elif run.code is not None:
                 yield Finding.ERRORS, _one(Code.PREVIEW_QUERY_FAILED, address, f"it fails {after}: {run.code}")
             if run.slower:
@@ -239,7 +252,9 @@ def verdict(graphs: Collection[GraphPreview], block: Collection[str]) -> Verdict
     found = list(findings(graphs))
     if any(kind is not None and kind.value in block for kind, _ in found):
         return Verdict.BLOCKED
-    if any(graph.code is not None for graph in graphs):
+    codes = [graph.code for graph in graphs if graph.code is not None]
+    codes += [run.code for graph in graphs for run in graph.queries if run.code in _NOT_JUDGED]
+    if codes:
         return Verdict.UNAVAILABLE
     differs = any(run.differs for graph in graphs for run in graph.queries)
     return Verdict.FINDINGS if found or differs else Verdict.GOOD
@@ -354,6 +369,7 @@ _RECORD: Members = {
     "plan_digest": nullable(DIGEST),
     "at": TIME,
     "verdict": enum(Verdict),
+    "counts": enum(Counts),
     "graphs": list_of(GRAPH_PREVIEW),
 }
 PREVIEW_RECORD = Document(

@@ -1,0 +1,274 @@
+"""Previews change requests on copies of the live graphs, and removes the copies again.
+
+1. A request is previewed for each cluster whose plan changes the schema or a query of an existing graph.
+2. Nobody is previewed without being allowed to read: requests from forks never, requests of others as `preview.authors`
+   in the rules in force says, and anything by the command of somebody who may give commands.
+3. A record with the same key, signed by a ledger signer, means that nothing is left to do.
+4. The copies get a claim first. The result is kept and shown, and then the claim is extended; without that, the next run
+   removes the copies after an hour.
+5. If the head moves meanwhile, the result is dropped.
+6. The record, the status and the comment have counts only. Rows that the rules allow to show are in the comment and the
+   page of the job of this run, and are never stored.
+
+A preview never changes a plan, its digests or its approvals, and an apply never reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from gitops.bot.attestations import missing_permission
+from gitops.bot.context import EventContext
+from gitops.bot.plan_requests import plan_request
+from gitops.bot.report import set_preview_status
+from gitops.cluster.config.gitops_yaml import ClusterRule, PreviewRule
+from gitops.cluster.model.outcome import PlanOutcome
+from gitops.cluster.model.trust import TrustRoot
+from gitops.cluster.plan.plan import plan
+from gitops.cluster.session.session import Session, StateNeed, reading
+from gitops.cluster.session.workspace import Workspace
+from gitops.core.clock import timestamp
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
+from gitops.core.errors import GitopsError
+from gitops.forge.port import Account, ChangeRequest, CheckState
+from gitops.render.previews import status_words
+from gitops.repository.kept_previews import keep_preview, kept_preview
+from gitops.repository.results import LogLine, RunResult, error_line
+from gitops.review.previews.choose import ChosenGraph, Wanted, choose_graphs, preview_key
+from gitops.review.previews.order import RowRule
+from gitops.review.previews.port import MOST_ROOTS, UNRECORDED, Claim, PreviewBench, Scratch
+from gitops.review.previews.record import Counts, PreviewRecord, Verdict, in_coarse_counts, verdict
+from gitops.review.previews.run import Tried, try_graphs
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """What a preview of one request for one cluster needs."""
+
+    rule: ClusterRule
+    request: ChangeRequest
+    bench: PreviewBench
+    scratch: Scratch
+    graphs: tuple[ChosenGraph, ...]
+    plan_digest: str
+    key: str
+
+
+def preview_requests(context: EventContext, number: int | None = None) -> Iterator[LogLine]:
+    """Preview the open requests, or only request `number`, that may be previewed without a command."""
+    if not context.config.preview.enabled:
+        yield LogLine("previews are off: preview.enabled in gitops.yaml is false")
+        return
+    for request in context.open_requests():
+        if number in (None, request.number):
+            yield from preview_request(context, request)
+
+
+def preview_request(
+    context: EventContext, request: ChangeRequest, *, cluster: str | None = None, asked: bool = False
+) -> Iterator[LogLine]:
+    """Preview one request. `asked` means that somebody with the permission asked for a preview of this head."""
+    context.repository.fetch_heads([request])
+    if not context.repository.has_head(request):
+        yield LogLine(f"request {request.number}: its head no longer exists", RunResult.LOST)
+        return
+    for rule in context.rules_of(request):
+        if cluster not in (None, rule.name):
+            continue
+        begin = f"request {request.number}: preview of {rule.name}: "
+        try:
+            why = "" if asked else _not_previewed(context, rule, request)
+            lines = iter([LogLine(why)]) if why else _preview(context, rule, request)
+            yield from (LogLine(begin + line.text, line.result) for line in lines)
+        except GitopsError as error:
+            # Messages can quote values of rows, so only the code is shown.
+            yield LogLine(f"{begin}{Code.PREVIEW_UNAVAILABLE}: {error.code}", _result(context))
+            yield from set_preview_status(
+                context, rule, request, _failed_state(context.config.preview), f"could not run: {error.code}"
+            )
+
+
+def remove_previews(context: EventContext, number: int) -> Iterator[LogLine]:
+    """Remove the copies of a closed or merged request."""
+    yield from _removed(context, lambda claim: claim.request == number, "request is closed")
+
+
+def sweep_previews(context: EventContext) -> Iterator[LogLine]:
+    """Remove the copies that have expired, and those of runs that crashed an hour ago or earlier."""
+    now = context.repository.clock.now()
+    yield from _removed(context, lambda claim: claim.has_expired(now), "expired")
+
+
+def _removed(context: EventContext, chosen: Callable[[Claim], bool], why: str) -> Iterator[LogLine]:
+    for rule in context.clusters:
+        try:
+            scratch = _scratch(context, rule)
+            if scratch is None:
+                continue
+            for claim in scratch.claims():
+                if chosen(claim):
+                    scratch.remove(claim)
+                    yield LogLine(f"{rule.name}: removed the copies of request {claim.request}: {why}")
+        except GitopsError as error:
+            yield error_line(f"copies of {rule.name}", error)
+
+
+def _not_previewed(context: EventContext, rule: ClusterRule, request: ChangeRequest) -> str:
+    """Return why a request is not previewed without a command, or an empty string."""
+    asking = f"comment: /gitops preview {request.head}"
+    if request.fork:
+        return f"requests from forks need a command; {asking}"
+    if _trust(context, rule, "preview_authors", context.config.preview.authors) == "nobody":
+        return f"preview.authors is nobody; {asking}"
+    people = [request.author] if request.author else [Account(each, each) for each in request.pushers]
+    if not people or any(missing_permission(context, each, [rule]) for each in people):
+        return f"its author may not give commands; {asking}"
+    return ""
+
+
+def _trust(context: EventContext, rule: ClusterRule, member: str, declared: str) -> str:
+    """Return a rule in force: from the ledger, or from the target branch before the first entry."""
+    trust: TrustRoot | None = context.position(rule).trust
+    return declared if trust is None else getattr(trust, member)
+
+
+def _preview(context: EventContext, rule: ClusterRule, request: ChangeRequest) -> Iterator[LogLine]:
+    bench, rules = context.bot.previews, context.config.preview
+    key = None if bench is None else bench.sign_with()
+    if bench is None or context.bot.person is None or key is None:
+        raise GitopsError(Code.PREVIEW_UNAVAILABLE, "previews need the key of the ledger")
+    workspace = context.workspace_of(rule, request)
+    outcome = plan(workspace)
+    if outcome.plan is None:
+        yield LogLine("the plan has errors, so there is nothing to preview")
+        return
+    wanted = Wanted(rows=_rows(context, rule))
+    graphs, storage = _chosen(workspace, outcome, bench, wanted)
+    if not graphs:
+        yield LogLine("the plan changes no schema and no query of an existing graph")
+        return
+    digest = preview_key(graphs)
+    if _is_known(context, rule, request, digest):
+        yield LogLine("already previewed")
+        return
+    scratch = bench.scratch(rule.name, _declared(rules), storage)
+    run = _Run(rule, request, bench, scratch, graphs, outcome.plan.digest, digest)
+    now = context.repository.clock.now()
+    if not scratch.begin(now):
+        yield LogLine("another preview of this cluster is running", RunResult.LOST)
+        return
+    try:
+        yield from _run(context, run, key)
+    finally:
+        scratch.end()
+
+
+def _run(context: EventContext, run: _Run, key: str) -> Iterator[LogLine]:
+    """Make the copies, try the change, and show the result."""
+    rules, clock, request = context.config.preview, context.repository.clock, run.request
+    rule, person = run.rule, context.bot.person
+    claim = Claim.until(rule.name, request.number, run.key, clock.now() + UNRECORDED)
+    _make_room(run.scratch, claim)
+    run.scratch.write(claim)
+    budget = rules.budget.total_seconds()
+    with run.bench.workers(budget) as ask:
+        tried = try_graphs(run.graphs, run.scratch.place(claim), ask, clock, budget)
+    if context.repository.has_moved(request):
+        run.scratch.remove(claim)
+        yield LogLine("its head moved during the run, so the result is dropped", RunResult.LOST)
+        return
+    record = _record(context, run, tried)
+    if person is not None:
+        keep_preview(context.repository, record, request.number, person, key)
+    run.scratch.write(Claim.until(rule.name, request.number, run.key, clock.now() + rules.keep))
+    for old in run.scratch.claims():
+        if old.request == request.number and old.key != run.key:
+            run.scratch.remove(old)
+    state, words = _state(rules, record)
+    yield from set_preview_status(context, rule, request, state, words)
+    context.previews[rule.name, request.number] = tried.shown
+    yield LogLine(words, RunResult.PROBLEMS if state is CheckState.FAILURE else RunResult.DONE)
+    for line in plan_request(context, request, cluster=rule.name):
+        yield LogLine(line.text)
+
+
+def _record(context: EventContext, run: _Run, tried: Tried) -> PreviewRecord:
+    rules = context.config.preview
+    counts = Counts(_trust(context, run.rule, "preview_counts", rules.counts))
+    graphs = tuple(map(in_coarse_counts, tried.graphs)) if counts is Counts.COARSE else tried.graphs
+    return PreviewRecord(
+        key=run.key,
+        cluster=run.rule.name,
+        request=run.request.number,
+        head=run.request.head,
+        plan_digest=run.plan_digest,
+        at=timestamp(context.repository.clock.now()),
+        verdict=verdict(tried.graphs, rules.block),
+        counts=counts,
+        graphs=graphs,
+    )
+
+
+def _state(rules: PreviewRule, record: PreviewRecord) -> tuple[CheckState, str]:
+    words = status_words(record)
+    if record.verdict is Verdict.BLOCKED:
+        return CheckState.FAILURE, words
+    return (_failed_state(rules) if record.verdict is Verdict.UNAVAILABLE else CheckState.SUCCESS), words
+
+
+def _failed_state(rules: PreviewRule) -> CheckState:
+    return CheckState.FAILURE if rules.required else CheckState.ERROR
+
+
+def _result(context: EventContext) -> RunResult:
+    return RunResult.PROBLEMS if context.config.preview.required else RunResult.DONE
+
+
+def _declared(rules: PreviewRule) -> str:
+    if rules.scratch is None:
+        raise GitopsError(Code.PREVIEW_UNAVAILABLE, "preview.scratch in gitops.yaml names no place for the copies")
+    return rules.scratch
+
+
+def _rows(context: EventContext, rule: ClusterRule) -> dict[str, dict[str, RowRule]]:
+    """Return the rows that may be shown, by the rules in force. None in a repository that may be public."""
+    trust, rows = context.position(rule).trust, dict[str, dict[str, RowRule]]()
+    for each in () if trust is None or not context.bot.private else trust.preview_rows:
+        rows.setdefault(each.graph, {})[each.query] = RowRule(each.columns, each.limit)
+    return rows
+
+
+def _chosen(
+    workspace: Workspace, outcome: PlanOutcome, bench: PreviewBench, wanted: Wanted
+) -> tuple[tuple[ChosenGraph, ...], str]:
+    """Return what to try, and the storage root of the graphs. The folder is read again, because a plan keeps no texts."""
+    found: list[ChosenGraph] = []
+
+    def body(current: Session) -> PlanOutcome:
+        if current.ready and outcome.plan is not None:
+            found.extend(choose_graphs(current, outcome.plan, bench.live, wanted))
+        return outcome
+
+    reading(workspace, "preview", StateNeed.OPTIONAL, body)
+    return tuple(found), found[0].uri.rpartition("/graphs/")[0] if found else ""
+
+
+def _is_known(context: EventContext, rule: ClusterRule, request: ChangeRequest, key: str) -> bool:
+    try:
+        known = kept_preview(context.repository, context.position(rule), rule.name, request.number)
+    except GitopsError:
+        return False
+    return known is not None and (known.key, known.head) == (key, request.head)
+
+
+def _make_room(scratch: Scratch, claim: Claim) -> None:
+    """Remove expired copies, and the oldest of too many."""
+    claims = [each for each in scratch.claims() if each.folder != claim.folder]
+    for each in claims[: max(0, len(claims) - MOST_ROOTS + 1)]:
+        scratch.remove(each)
+
+
+def _scratch(context: EventContext, rule: ClusterRule) -> Scratch | None:
+    bench, declared = context.bot.previews, context.config.preview.scratch
+    return None if bench is None or declared is None else bench.scratch(rule.name, declared, "")

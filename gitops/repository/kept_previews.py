@@ -1,0 +1,61 @@
+"""The newest preview of each change request, kept in git as a commit that the ledger key signs.
+
+Anyone with push rights can move the ref, so a record only counts if a ledger signer in force signed its commit, and if
+it is about this cluster and request. A record explains a change and decides nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gitops.core.codes import Code
+from gitops.core.errors import IntegrityError
+from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
+from gitops.repository.cluster import LedgerPosition
+from gitops.repository.repository import Repository
+from gitops.review.previews.record import PREVIEW_RECORD, PreviewRecord
+
+PREVIEWS = "refs/gitops/previews"
+RECORD = "preview.json"
+
+
+def preview_ref(cluster: str, number: int) -> str:
+    """Return the ref of a change request's newest preview."""
+    return f"{PREVIEWS}/{cluster}/{number}"
+
+
+def kept_preview(repository: Repository, position: LedgerPosition, cluster: str, number: int) -> PreviewRecord | None:
+    """Return a request's newest preview, or None if it has none.
+
+    Raises IntegrityError `preview_record_refused` for a record that does not count; RemoteError.
+    """
+    ref, store = preview_ref(cluster, number), repository.git
+    commit = repository.head_of(ref)
+    if commit is None:
+        return None
+
+    def refuse(detail: str) -> IntegrityError:
+        return IntegrityError(Code.PREVIEW_RECORD_REFUSED, detail, path=ref)
+
+    signature, trust = store.signature(commit), position.trust
+    signer = None if trust is None else trust.principal(signature.key, at=repository.clock.now())
+    if trust is None or not signature.good or signer not in trust.ledger_signers:
+        raise refuse("the record is not signed by a ledger signer")
+    content = store.read(store.commit(commit).tree, RECORD)
+    if content is None:
+        raise refuse(f"its commit has no {RECORD}")
+    record = PREVIEW_RECORD.read(content)
+    if (record.cluster, record.request) != (cluster, number):
+        raise refuse("the record is about another change request")
+    return record
+
+
+def keep_preview(repository: Repository, record: PreviewRecord, number: int, person: Person, key: str) -> None:
+    """Sign and store a preview. Raises GitopsError `signing_failed`, and the errors of a push."""
+    ref, store = preview_ref(record.cluster, number), repository.git
+    old = repository.head_of(ref)
+    tree = store.write_files(None, {RECORD: PREVIEW_RECORD.write(record)})
+    author = replace(person, time=int(repository.clock.now().timestamp()))
+    message = f"preview: {record.cluster}, request {number}\n"
+    new = store.write_commit(NewCommit(tree, () if old is None else (old,), author, message), signing_key=key)
+    repository.remote.push([RefUpdate(ref, old or ZERO, new)])
