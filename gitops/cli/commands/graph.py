@@ -196,6 +196,7 @@ GRAPH = Command(
             *_QUERY_ARGUMENTS,
             _BRANCH,
             _AT,
+            Argument("--preview", "N", "read the copy that the bot made for change request N", type=count),
             _FORMAT,
             flag("--explain", "print the operators with their estimated and actual row counts"),
             Argument("--timeout", "SECONDS", "stop after this time", type=seconds),

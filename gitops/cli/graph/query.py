@@ -21,7 +21,9 @@ from gitops.cluster.config.reader import SourceReader
 from gitops.cluster.model.address import Kind, is_name
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, UsageError
+from gitops.core.faults import NoFaults
 from gitops.database import graph
+from gitops.database.graph.port import Existence
 from gitops.database.graph.results import GraphOutcome, QueryRows
 from gitops.database.language.query import CheckedQuery, check_query, parse_queries
 from gitops.database.language.query.codes import QUERY_CODES
@@ -38,8 +40,8 @@ _MIB = 2**20
 def query(options: argparse.Namespace) -> int:
     """`gitops graph query GRAPH QUERY`: print rows as a table, a JSON document, JSON lines, CSV, or one value per line."""
     form = query_form.row_format(options)
-    root, target = graph_root(options), read_target(options.branch, options.at)
-    snapshot = graph.open_snapshot(root, target)
+    root = graph_root(options) if options.preview is None else _previewed_root(options)
+    snapshot = graph.open_snapshot(root, read_target(options.branch, options.at))
     checked = _checked_query(options, snapshot)
     parameters = _query_parameters(options, checked)
     settings = graph.QueryOptions(
@@ -64,6 +66,35 @@ def query(options: argparse.Namespace) -> int:
         sys.stdout.flush()
         graph.note_read_by_key(snapshot, checked, parameters, settings)
     return OK
+
+
+def _previewed_root(options: argparse.Namespace) -> str:
+    """Return the root of the newest copy of a graph that the bot made for a change request, after its migration if there was one.
+
+    Raises GitopsError `graph_version_gone` if there is no copy any more, `preview_unavailable`.
+    """
+    from gitops.repository.wiring.local import LocalRepository
+    from gitops.repository.wiring.previews import MachinePreviews
+    from gitops.repository.wiring.stores import graph_engine
+    from gitops.review.previews.run import scratch_roots
+
+    local, number = LocalRepository(options.config or "."), options.preview
+    declared = local.config().preview.scratch
+    if declared is None:
+        raise GitopsError(Code.PREVIEW_UNAVAILABLE, "gitops.yaml sets no preview.scratch", path="preview.scratch")
+    rule = local.rule(None, options.config)
+    scratch = MachinePreviews(local, os.environ).scratch(rule.name, declared, "")
+    engine = graph_engine(NoFaults())
+    for claim in reversed([each for each in scratch.claims() if each.request == number]):
+        for root in reversed(scratch_roots(scratch.place(claim), options.graph)):
+            if engine.exists(root) is Existence.PRESENT:
+                return root
+    raise GitopsError(
+        Code.GRAPH_VERSION_GONE,
+        f"there is no copy of {options.graph} for request {number}",
+        path=options.graph,
+        fix=f"make one: gitops preview --request {number} --graph {options.graph} --keep",
+    )
 
 
 def _run(snapshot: graph.Snapshot, query: CheckedQuery, params: object, settings: graph.QueryOptions) -> QueryRows:

@@ -1,0 +1,282 @@
+"""Previews of change requests by the bot: what is kept and shown, who is previewed, and what is removed again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from gitops.bot.dispatch import run_verb
+from gitops.core.errors import GitopsError
+from gitops.forge.events import RequestAction, RequestEvent, TimerEvent
+from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
+from gitops.repository.kept_previews import RECORD, kept_preview, preview_ref
+from gitops.repository.results import RunResult
+from gitops.repository.wiring.previews import StoredScratch
+from gitops.review.previews.port import Claim
+from gitops.review.previews.record import PREVIEW_RECORD, PreviewRecord, Verdict
+from tests.e2e.conftest import ON_FORGES, Built
+from tests.support.bot_stage import ALICE, WRITERS, Stage, said, verdict
+from tests.support.loop import CLUSTER, email
+from tests.support.loop_data import load
+from tests.support.previews import Bench, answered, stored
+
+pytestmark = pytest.mark.e2e
+
+RULES = "preview: {enabled: true, scratch: previews}\n"
+ADDED = {"cluster/notes.pg": b"node Note {\n    title: String @key\n    text: String?\n    year: I32?\n}\n"}
+REQUIRED = {"cluster/notes.pg": b"node Note {\n    title: String @key\n    text: String\n}\n"}
+TEXTS = {"cluster/notes.gq": b"query titles() { match { $n: Note } return { $n.text } limit 1 }\n"}
+SHOWN = (
+    "preview: {enabled: true, scratch: previews, rows: {notes: {titles: {columns: [n.text]}}}}\n"
+    # Two lines of a list cannot be split by a rule.
+)
+SECRET = "a value that nobody may read"
+
+
+def made(built: Built, folder: Path, rules: str = RULES) -> Bench:
+    """A cluster with these rules and two notes with a text; alice, bob and carol may write."""
+    loop = built(ON_FORGES + rules).copied(folder)
+    load(loop, 2, "notes", "Note", "title", cells={"text": SECRET})
+    return Bench(Stage(loop, people={**WRITERS, **{email(who): WRITERS[ALICE] for who in ("alice", "bob")}}))
+
+
+@pytest.fixture
+def bench(built: Built, tmp_path: Path) -> Bench:
+    return made(built, tmp_path / "previewed")
+
+
+def kept(bench: Bench, number: int = 1) -> PreviewRecord | None:
+    local = bench.stage.local
+    return kept_preview(local, local.position(local.rule(CLUSTER)), CLUSTER, number)
+
+
+def folder(bench: Bench) -> Path:
+    """Where the copies are."""
+    return bench.stage.loop.folder / "data" / CLUSTER / "previews" / CLUSTER
+
+
+def closed(number: int = 1) -> RequestEvent:
+    return RequestEvent(number, RequestAction.CLOSED, "0" * 40)
+
+
+def test_a_preview_is_kept_signed_and_shown_and_the_graph_stays_byte_for_byte(bench: Bench) -> None:
+    stage, loop = bench.stage, bench.stage.loop
+    head = stage.propose("alice", "year", {**ADDED, **TEXTS})
+    stage.handle(RequestEvent(1, RequestAction.OPENED, head))
+    first = loop.comment(1)
+    assert "not run for this head" in first.lower()
+    before = stored(loop.graph("notes"))
+    assert verdict(bench.run()) is RunResult.DONE
+    assert stored(loop.graph("notes")) == before
+    record = kept(bench)
+    assert record is not None
+    assert (record.head, record.verdict, record.graphs[0].queries[0].limited) == (head, Verdict.FINDINGS, True)
+    assert loop.status(head, "preview").startswith("success: findings; notes at version")
+    shown = loop.comment(1)
+    assert "| `titles` |" in shown
+    assert "cut by its limit" in shown
+    # The part about the plan is the same, and no value of a row is stored or shown.
+    assert first.partition("### Preview")[0] == shown.partition("### Preview")[0]
+    tree = loop.store.commit(loop.tip(preview_ref(CLUSTER, 1))).tree
+    assert SECRET not in shown + (loop.store.read(tree, RECORD) or b"").decode()
+    # Nothing is left to do for the same graphs and texts.
+    bench.jobs.clear()
+    stage.calls.clear()
+    assert "already previewed" in said(bench.run())
+    assert not bench.jobs
+    assert not stage.calls.keys() & {"set_status", "upsert_comment"}
+
+
+def test_rows_without_a_required_value_are_counted_before_the_merge(built: Built, tmp_path: Path) -> None:
+    bench = made(built, tmp_path / "rules", "preview: {enabled: true, scratch: previews, block: [violations]}\n")
+    load(bench.stage.loop, 3, "notes", "Note", "title")
+    head = bench.stage.propose("alice", "required", REQUIRED)
+    assert verdict(bench.run()) is RunResult.PROBLEMS
+    record = kept(bench)
+    assert record is not None
+    check = record.graphs[0].checks[0]
+    assert (check.subject, check.rule, check.rows, check.of, check.runs) == ("Note.text", "required", 3, 3, False)
+    assert bench.stage.loop.status(head, "preview").startswith("failure: 1 finding")
+
+
+def test_coarse_counts_show_the_size_only(built: Built, tmp_path: Path) -> None:
+    bench = made(built, tmp_path / "coarse", "preview: {enabled: true, scratch: previews, counts: coarse}\n")
+    load(bench.stage.loop, 37, "notes", "Note", "title")
+    bench.stage.propose("alice", "required", REQUIRED)
+    bench.run()
+    assert "10 to 99 of 10 to 99 rows break it" in bench.stage.loop.comment(1)
+
+
+def test_the_result_of_a_head_that_moved_is_dropped(bench: Bench) -> None:
+    first = bench.stage.propose("alice", "year", ADDED)
+    bench.during = lambda: bench.stage.propose("alice", "year", TEXTS, first)
+    assert verdict(bench.run()) is RunResult.LOST
+    assert kept(bench) is None
+    assert not list(folder(bench).rglob("claim.json"))
+
+
+def test_a_closed_request_leaves_no_copies(bench: Bench) -> None:
+    bench.stage.propose("alice", "year", ADDED)
+    bench.run()
+    assert list(folder(bench).glob("1/*/claim.json"))
+    assert "removed the copies of request 1" in said(bench.run(closed()))
+    assert not (folder(bench) / "1").exists()
+
+
+def test_a_new_head_replaces_the_copies_of_the_one_before(bench: Bench) -> None:
+    first = bench.stage.propose("alice", "year", ADDED)
+    bench.run()
+    (old,) = folder(bench).glob("1/*")
+    bench.stage.propose("alice", "year", TEXTS, first)
+    bench.run()
+    (new,) = folder(bench).glob("1/*")
+    assert new != old
+
+
+def test_the_sweep_removes_only_what_has_an_expired_claim(bench: Bench) -> None:
+    scratch = StoredScratch(str(folder(bench).parent), CLUSTER)
+    crashed = Claim.until(CLUSTER, 7, "a" * 64, datetime(2020, 1, 1, tzinfo=UTC))
+    alive = Claim.until(CLUSTER, 8, "b" * 64, datetime(2100, 1, 1, tzinfo=UTC))
+    for claim in (crashed, alive):
+        scratch.write(claim)
+    foreign = folder(bench) / "9" / "cccccccccccc"
+    foreign.mkdir(parents=True)
+    (foreign / "data").write_text("of somebody else")
+    list(run_verb(bench.bot(), "sweep", TimerEvent()))
+    assert not (folder(bench) / "7").exists()
+    assert (folder(bench) / alive.folder).is_dir()
+    assert (foreign / "data").read_text() == "of somebody else"
+
+
+@pytest.mark.parametrize("how", ["fork", "stranger", "nobody"])
+def test_others_are_previewed_only_by_the_command_of_somebody_with_the_permission(
+    how: str, built: Built, tmp_path: Path
+) -> None:
+    rules = RULES if how != "nobody" else "preview: {enabled: true, scratch: previews, authors: nobody}\n"
+    bench = made(built, tmp_path / how, rules)
+    head = bench.stage.propose("alice", "year", ADDED)
+    if how == "stranger":
+        bench.stage.people.pop(email("alice"))
+    bot = bench.bot()
+    if how == "fork":
+        request = replace(bench.stage.loop.request(1), fork=True)
+        bot.forge.requests = lambda **_: (request,)  # type: ignore[method-assign]
+        bot.forge.request = lambda _: request  # type: ignore[method-assign]
+    lines = said(list(run_verb(bot, "preview", TimerEvent())))
+    assert f"/gitops preview {head}" in lines
+    assert not bench.jobs
+
+
+def test_a_command_names_the_head_and_its_author_needs_the_permission(bench: Bench) -> None:
+    stage = bench.stage
+    stage.bot = bench.bot  # type: ignore[method-assign]
+    old = stage.propose("alice", "year", ADDED)
+    head = stage.propose("alice", "year", TEXTS, old)
+    assert "command_refused" in said(stage.say("99", 1, f"/gitops preview {head}"))
+    assert stage.reactions(1) == ["-1"]
+    assert "the head is now" in said(stage.say(ALICE, 1, f"/gitops preview {old}"))
+    assert not bench.jobs
+    stage.people.pop(email("alice"))
+    assert "success" in stage.loop.status(head, "preview") if bench.jobs else True
+    assert "notes at version" in said(stage.say(ALICE, 1, f"/gitops preview {head}"))
+    assert bench.jobs
+
+
+@pytest.mark.parametrize(("private", "shows"), [(True, True), (False, False)])
+def test_rows_are_shown_by_the_rules_in_force_and_never_in_public(
+    private: bool, shows: bool, built: Built, tmp_path: Path
+) -> None:
+    bench = made(built, tmp_path / "rows", SHOWN)
+    # A request cannot allow itself more: the rules come from the ledger.
+    more = (ON_FORGES + SHOWN).replace("columns: [n.text]", "columns: [n.text, n.title]").encode()
+    head = bench.stage.propose("alice", "texts", {"cluster/notes.gq": QUERY, "gitops.yaml": more})
+    bench.run(private=private)
+    assert kept(bench) is not None
+    shown = bench.stage.loop.comment(1)
+    assert (SECRET in shown) is shows
+    assert "n.title: " not in shown
+    tree = bench.stage.loop.store.commit(bench.stage.loop.tip(preview_ref(CLUSTER, 1))).tree
+    assert SECRET.encode() not in (bench.stage.loop.store.read(tree, RECORD) or b"")
+    assert SECRET not in bench.stage.loop.status(head, "preview")
+
+
+QUERY = b"query titles() { match { $n: Note } return { $n.title, $n.text } }\n"
+
+
+def test_a_forged_record_is_not_shown(bench: Bench) -> None:
+    stage, loop = bench.stage, bench.stage.loop
+    head = stage.propose("alice", "year", ADDED)
+    bench.run()
+    record = kept(bench)
+    assert record is not None
+    forged = replace(record, graphs=(replace(record.graphs[0], broken=999),))
+    tree = loop.store.write_files(None, {RECORD: PREVIEW_RECORD.write(forged)})
+    new = loop.store.write_commit(
+        NewCommit(tree, (), Person("mallory", email("mallory"), 1), "preview\n"), signing_key=str(loop.key("mallory"))
+    )
+    ref = preview_ref(CLUSTER, 1)
+    loop.store.update_refs([RefUpdate(ref, loop.store.resolve(ref) or ZERO, new)])
+    with pytest.raises(GitopsError, match="not signed by a ledger signer"):
+        kept(bench)
+    stage.handle(RequestEvent(1, RequestAction.UPDATED, head))
+    assert "preview_record_refused" in loop.comment(1)
+    assert "999" not in loop.comment(1)
+
+
+@pytest.mark.parametrize("answer", ["huge", "text", "none"])
+def test_a_worker_that_answers_nonsense_makes_the_preview_unavailable_and_the_run_goes_on(
+    answer: str, bench: Bench
+) -> None:
+    junk = {"huge": {"graph": "x" * 10_000}, "text": "no object", "none": None}[answer]
+    bench.answer = lambda _: junk
+    head = bench.stage.propose("alice", "year", ADDED)
+    assert verdict(bench.run()) is RunResult.DONE
+    assert bench.stage.loop.status(head, "preview").startswith("error: ")
+
+
+def test_storage_that_is_down_leaves_the_plan_as_it_was(built: Built, tmp_path: Path) -> None:
+    bench = made(built, tmp_path / "down", "preview: {enabled: true, scratch: s3://elsewhere/previews}\n")
+    stage = bench.stage
+    head = stage.propose("alice", "year", ADDED)
+    stage.handle(RequestEvent(1, RequestAction.OPENED, head))
+    before = stage.loop.status(head, "plan")
+    assert "preview_unavailable" in said(bench.run())
+    assert stage.loop.status(head, "preview").startswith("error: could not run")
+    assert stage.loop.status(head, "plan") == before
+
+
+def test_previews_move_no_digest(bench: Bench, built: Built, tmp_path: Path) -> None:
+    stage = bench.stage
+    stage.propose("alice", "year", ADDED)
+    first = said(stage.handle(RequestEvent(1, RequestAction.OPENED, stage.loop.request(1).head)))
+    plan = stage.told[-1].plan
+    bench.run()
+    again = stage.told[-1].plan
+    assert plan is not None
+    assert again is not None
+    assert (plan.digest, plan.config_digest) == (again.digest, again.config_digest)
+    assert "problem" not in first
+    # Rules about previews that equal their defaults are not in the digest of the rules.
+    off = built(ON_FORGES).copied(tmp_path / "off").local()
+    on = stage.local
+    digests = [each.position(each.rule(CLUSTER)).trust for each in (off, on)]
+    assert digests[0] is not None
+    assert digests[1] is not None
+    assert digests[1].preview_authors == "members"
+
+
+def test_an_engine_error_is_told_by_its_code_alone(bench: Bench) -> None:
+    def answer(job: object) -> object:
+        found = answered(job)  # type: ignore[arg-type]
+        if "run" in found:
+            found["run"]["code"] = "query_failed"
+        return found
+
+    bench.answer = answer  # type: ignore[assignment]
+    bench.stage.propose("alice", "texts", {"cluster/notes.gq": QUERY})
+    bench.run()
+    assert "failed: query_failed" in bench.stage.loop.comment(1)
+    assert SECRET not in bench.stage.loop.comment(1)
