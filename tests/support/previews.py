@@ -36,7 +36,7 @@ class Bench:
     answer: Callable[[Job], Any] = answered
 
     def bot(self, *, private: bool = True) -> Bot:
-        bot = self.stage.bot()
+        bot = Stage.bot(self.stage)
         return replace(bot, previews=_Machine(self), private=private)
 
     def run(self, event: Event | None = None, *, private: bool = True) -> list[LogLine]:
