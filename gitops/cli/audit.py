@@ -55,9 +55,9 @@ _MAX_FILE = 1 << 30
 
 def log(options: argparse.Namespace) -> int:
     """`gitops log`. Exits 1 if a shown entry cannot be verified, or if the ledger was rewound."""
-    local = _open_branch_ledgers(options)
+    local = open_branch_ledgers(options)
     rule = local.rule(options.cluster, options.config)
-    head = _head(local, rule)
+    head = ledger_head(local, rule)
     found = read_trail(local.git, head)
     records, steps, problems = [], 0, Diagnostics()
     for record in found:
@@ -68,7 +68,7 @@ def log(options: argparse.Namespace) -> int:
         if len(records) == options.limit:
             break
     try:
-        _check_seen(local, rule, head)
+        check_seen(local, rule, head)
     except GitopsError as error:
         problems.add_error(error)
     if options.json:
@@ -99,11 +99,11 @@ def audit(options: argparse.Namespace) -> int:
     if problem:
         raise UsageError(Code.USAGE_ERROR, problem, fix="see which options go together: gitops audit --help")
     options.json = form == "json"  # errors that end the command have the same form
-    local = _open_branch_ledgers(options)
+    local = open_branch_ledgers(options)
     rule = local.rule(options.cluster, options.config)
-    head = _head(local, rule)
+    head = ledger_head(local, rule)
     if options.verify_envelope is not None:
-        _check_seen(local, rule, head)
+        check_seen(local, rule, head)
         return _verify_envelopes(local, head, options)
     report = _report(local, rule, head, options)
     if form == "json":
@@ -120,7 +120,7 @@ def audit(options: argparse.Namespace) -> int:
     return shared.OK if report.ok else shared.FAILED
 
 
-def _open_branch_ledgers(options: argparse.Namespace) -> LocalRepository:
+def open_branch_ledgers(options: argparse.Namespace) -> LocalRepository:
     """Return the repository of the command.
 
     Raises UsageError for a ledger in a folder, because it has no entries.
@@ -165,9 +165,9 @@ def _report(local: LocalRepository, rule: ClusterRule, head: str, options: argpa
         (since,) = found
     if options.pin is not None and Path(options.pin).exists():
         since = _pinned(options.pin, rule.name)
-    witnesses = replace(_local_witnesses(local, rule), copies=_copies(local, rule, options.witness))
+    witnesses = replace(local_witnesses(local, rule), copies=_copies(local, rule, options.witness))
     scope = AuditScope(since, witnesses, lambda first: local.anchor(rule, first), on_verified)
-    report = _run(local, rule, head, scope)
+    report = run_audit(local, rule, head, scope)
     if report.ok:
         heads, problem = local.heads(rule), ""
         try:
@@ -199,14 +199,15 @@ def _pinned(file: str, cluster: str) -> str:
     return pin.commit
 
 
-def _run(local: LocalRepository, rule: ClusterRule, head: str, scope: AuditScope) -> AuditReport:
+def run_audit(local: LocalRepository, rule: ClusterRule, head: str, scope: AuditScope) -> AuditReport:
+    """Verify a cluster's ledger up to the entry `head`."""
     return run(local.git, head, rule.name, lambda reader, tree: open_commit_tree(reader, tree, rule.path), scope)
 
 
 # -- known heads -----------------------------------------------------------------------------------------------------
 
 
-def _head(local: LocalRepository, rule: ClusterRule) -> str:
+def ledger_head(local: LocalRepository, rule: ClusterRule) -> str:
     """Return the head of the ledger branch.
 
     Raises IntegrityError `ledger_diverged` if the branch was deleted, otherwise `ledger_missing`.
@@ -220,7 +221,7 @@ def _head(local: LocalRepository, rule: ClusterRule) -> str:
     return local.ledger_head(rule)
 
 
-def _local_witnesses(local: LocalRepository, rule: ClusterRule) -> AuditWitnesses:
+def local_witnesses(local: LocalRepository, rule: ClusterRule) -> AuditWitnesses:
     """Return the ledger heads that this clone saw earlier, and all approvals and decisions that it contains."""
     heads = local.heads(rule)
     known = heads.known()
@@ -230,11 +231,11 @@ def _local_witnesses(local: LocalRepository, rule: ClusterRule) -> AuditWitnesse
     return AuditWitnesses({where: commit for where, commit in seen.items() if commit is not None}, signed)
 
 
-def _check_seen(local: LocalRepository, rule: ClusterRule, head: str) -> None:
+def check_seen(local: LocalRepository, rule: ClusterRule, head: str) -> None:
     """Raise IntegrityError `ledger_diverged` if the ledger no longer contains a head that this clone saw earlier."""
     entries = LedgerEntries(local.git, head)
     _check_fetched(local, rule, head)
-    for where, commit in _local_witnesses(local, rule).seen.items():
+    for where, commit in local_witnesses(local, rule).seen.items():
         if commit not in entries:
             detail = f"head {head[:12]} does not continue {commit[:12]}, which was seen here ({where})"
             raise IntegrityError(Code.LEDGER_DIVERGED, detail, path=rule.name)
@@ -281,11 +282,11 @@ def _accept(local: LocalRepository, rule: ClusterRule, head: str, wanted: str) -
     """
     if wanted != head:
         raise UsageError(Code.USAGE_ERROR, f"--accept requires the full id of the head, which is {head}")
-    report = _run(local, rule, head, AuditScope())
+    report = run_audit(local, rule, head, AuditScope())
     if not report.ok:
         return report
     local.anchor(rule, first_entry(local.git, head))
-    before = _local_witnesses(local, rule)
+    before = local_witnesses(local, rule)
     local.heads(rule).accept(head)
     chain = set(entry_ids(local.git, head))
     notes = [f"no longer remembered: {c} ({w})" for w, c in before.seen.items() if c not in chain]

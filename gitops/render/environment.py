@@ -11,8 +11,10 @@ of templates:
 3. Templates can refer only to the built-in templates and their overrides. An undefined name stops rendering.
 4. Work is limited: loops, macros, filters and printed text share one limit.
 
-If a template of the repository breaks a rule, the caller gets the place and uses the built-in templates. Source:
-https://jinja.palletsprojects.com/en/stable/sandbox/
+If a template of the repository breaks a rule, the caller gets the place and uses the built-in templates.
+
+HTML pages (`render_page`) have only built-in templates. Values are escaped automatically, invisible characters are spelled
+out, and long values are cut. Source: https://jinja.palletsprojects.com/en/stable/sandbox/
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from itertools import islice
 from pathlib import Path
 from types import CodeType, MappingProxyType
 from typing import Any, cast
+from urllib.parse import quote
 
 from jinja2 import (
     BaseLoader,
@@ -366,6 +369,98 @@ _FILTERS: Mapping[str, Callable[..., str]] = {
     "link": markdown.link,
     "step": in_words,
 }
+
+
+# -- HTML pages --------------------------------------------------------------------------------------------------------
+
+
+_PAGES = "site"
+_LONGEST_VALUE = 2_000
+_SHORT_ID = 12
+
+
+def page_file(name: str) -> bytes:
+    """Return a file that pages use as it is, such as their style sheet."""
+    return (_templates() / _PAGES / name).read_bytes()
+
+
+@lru_cache(maxsize=1)
+def page_form() -> str:
+    """Return a digest of the programs and templates that give pages their form."""
+    found = sha256(gitops.__version__.encode())
+    parts = (_templates() / _PAGES, files(gitops) / "render" / "site")
+    for file in sorted((each for part in parts for each in part.iterdir() if each.is_file()), key=lambda each: each.name):
+        found.update(sha256(file.read_bytes()).digest())
+    return found.hexdigest()
+
+
+def render_page(template: str, values: Mapping[str, object]) -> str:
+    """Render an HTML or XML page. Texts in `values` may be hostile; only `Markup` is printed as it is.
+
+    Raises BugError if the template is wrong.
+    """
+    try:
+        return "".join(_pages().get_template(template).generate(**values))
+    except TemplateError as error:
+        raise BugError(f"template {template}: {error}") from error
+
+
+@lru_cache(maxsize=1)
+def _pages() -> ImmutableSandboxedEnvironment:
+    environment = ImmutableSandboxedEnvironment(
+        loader=_PageLoader(),
+        undefined=StrictUndefined,
+        autoescape=True,
+        finalize=_shown,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        optimized=False,
+    )
+    environment.filters = {"address": _in_address, "joined": _joined, "short": lambda value: str(value)[:_SHORT_ID]}
+    environment.tests = {name: TESTS[name] for name in ("none", "in", "defined")}
+    return environment
+
+
+class _PageLoader(BaseLoader):
+    """Finds the built-in templates of pages."""
+
+    def load(
+        self,
+        environment: Environment,
+        name: str,
+        globals: MutableMapping[str, Any] | None = None,  # noqa: A002
+    ) -> Template:
+        """Return the template called `name`."""
+        file = _templates() / _PAGES / name
+        if "/" in name or not file.is_file():
+            raise TemplateNotFound(name)
+
+        def compiled(text: str) -> CodeType:
+            return environment.compile(text, name, name)
+
+        code = KeptCode(file, f"{_PAGES}/{name}", compiled, (__file__, compiler.__file__)).code
+        return environment.template_class.from_code(environment, code, globals or {}, None)
+
+
+def _shown(value: object) -> object:
+    """Return a value of a page as printed. Text is escaped afterwards."""
+    if isinstance(value, Markup | StrictUndefined):
+        return value
+    if isinstance(value, str):
+        text = visible(str(value))
+        return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    raise _RuleError(f"a page prints text and numbers, not {type(value).__name__}")
+
+
+def _in_address(value: object) -> str:
+    """Return text as part of an address or an id. Different texts stay different."""
+    return quote(visible(str(value)), safe=".-_")
+
+
+def _joined(values: Iterator[object]) -> str:
+    return ", ".join(map(str, values))
 
 
 # -- compiled built-in templates, cached by Python like its modules ----------------------------------------------------

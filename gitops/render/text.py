@@ -155,7 +155,7 @@ def _body(outcome: VerbOutcome, *, verbose: bool) -> list[str]:
             lines = [f"{outcome.operation.capitalize()}: {_extent(seen)}"]
             if seen.state_cas is not None:
                 lines.append(f"  state_cas: {seen.state_cas}")
-            return [*lines, _lock(seen)]
+            return [*lines, lock_line(seen)]
         case DrillOutcome():
             return _drill(outcome)
         case ReadyOutcome():
@@ -164,7 +164,7 @@ def _body(outcome: VerbOutcome, *, verbose: bool) -> list[str]:
             return [f"Lock removed{_holder(seen)}"]
         case UnlockOutcome(observations=seen):
             shows_lock = seen.held.held or seen.held.problem == Code.STATE_LOCK_READ_ERROR
-            return ["Force-unlock failed", *([_lock(seen)] if shows_lock else [])]
+            return ["Force-unlock failed", *([lock_line(seen)] if shows_lock else [])]
     raise KeyError(type(outcome).__name__)
 
 
@@ -381,7 +381,7 @@ def apply_counts(outcome: ApplyOutcome) -> str:
 def _status(outcome: StatusOutcome, *, verbose: bool) -> list[str]:
     seen = outcome.observations
     if outcome.state is None:
-        return [f"State: {_extent(seen)}" if seen.state_found else "State: no ledger yet", _lock(seen)]
+        return [f"State: {_extent(seen)}" if seen.state_found else "State: no ledger yet", lock_line(seen)]
     lines = [f"State: {_extent(seen)}", f"  in sync: {completed(_SYNC[outcome.in_sync])}"]
     lines += _waiting(outcome, verbose=verbose)
     drifted = few(outcome.drifted, verbose=verbose)
@@ -397,7 +397,7 @@ def _status(outcome: StatusOutcome, *, verbose: bool) -> list[str]:
         lines.append(f"  last apply: {newest.key}, {newest.state} at {newest.at}")
     if seen.applied_config_digest is not None:
         lines.append(f"  applied config: {seen.applied_config_digest}")
-    return [*lines, _lock(seen)]
+    return [*lines, lock_line(seen)]
 
 
 def _waiting(outcome: StatusOutcome, *, verbose: bool) -> list[str]:
@@ -511,7 +511,8 @@ def _extent(seen: StateObservations) -> str:
     return f"revision {seen.state_revision}, {count(seen.resource_count, 'resource')}"
 
 
-def _lock(seen: StateObservations) -> str:
+def lock_line(seen: StateObservations) -> str:
+    """Return a line about the lock, indented, with its holder."""
     if seen.held.problem == Code.STATE_LOCK_READ_ERROR:
         # The lock counts as held, although this is not certain.
         return "  lock: unknown, because it cannot be read"

@@ -221,6 +221,13 @@ def public_url(text: str) -> str:
     return text.rstrip("/")
 
 
+def page_url(text: str) -> str:
+    """Parse the address of published pages: `https://HOST/PATH`, without a query."""
+    if not re.match(r"https://[0-9A-Za-z.-]+(?::[0-9]{1,5})?(?:/[0-9A-Za-z._~/%-]*)?\Z", text, re.ASCII):
+        raise ArgumentTypeError(f"'{text[:70]}': use https://HOST/PATH, without a query")
+    return text.rstrip("/")
+
+
 def replica(text: str) -> str:
     """Parse a server name: 1 to 63 letters, digits, `.`, `_` and `-`, starting with a letter or a digit."""
     # Same as in `gitops.cluster.model.served`. Importing it would slow down every command.

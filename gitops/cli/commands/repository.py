@@ -17,6 +17,7 @@ from gitops.cli.commands.arguments import (
     flag,
     host_and_port,
     own_host_and_port,
+    page_url,
     public_url,
     replica,
     up_to,
@@ -298,6 +299,27 @@ AUDIT_COMMANDS = (
         reads=True,
         alone=("since", "pin", "verify_envelope", "witness", "accept", "format=sarif", "format=in-toto"),
         offline=True,
+    ),
+    Command(
+        "report",
+        "write pages about a cluster and its ledger: entries, approvals, change requests, access, audit",
+        "gitops.cli.report:report",
+        Argument("--output", "DIR", "folder for the pages; files of other programs in it are not changed", required=True),
+        Argument(
+            "--audit",
+            "chain|full|FILE",
+            "what audit.html shows: the checks of every entry's place, signature and approvals (default: chain), a complete"
+            " audit, or the result of an earlier one that gitops audit --json wrote to FILE",
+            default="chain",
+        ),
+        flag("--graphs", "open the graphs to show their rows and versions"),
+        Argument("--base-url", "URL", "address of the published pages, for links in the feed", type=page_url),
+        flag("--filter", "add a script that filters long tables; without it, no page has a script"),
+        flag("--check", "write nothing; exit 1 if the folder does not have exactly these pages"),
+        CLUSTER,
+        offline=True,
+        epilog="exit codes: 0 the pages are up to date; 1 the ledger cannot be read, a file cannot be written, or --check "
+        "found a difference; 2 wrong usage",
     ),
 )
 

@@ -55,6 +55,27 @@ def longest(record: RunRecord, most: int) -> RunRecord:
     return replace(record, nodes=tuple(node for node in record.nodes if node.id in kept))
 
 
+def critical_path(run: RunRecord) -> tuple[str, ...]:
+    """Return the nodes that determined how long a run took, from the first to the one that ended last.
+
+    Each of them made the next one wait: it held the lock that the next one needed until then, or its end made the next
+    one ready.
+    """
+    nodes = {node.id: node for node in run.nodes if node.started is not None}
+    at = max(nodes.values(), key=lambda node: (node.finished, node.id), default=None)
+    way: list[str] = []
+    while at is not None and at.id not in way:
+        way.append(at.id)
+        began = at.started or 0
+        held = [nodes[name] for name in at.waited_for if name in nodes and nodes[name].finished <= began]
+        last = max(held, key=lambda node: (node.finished, node.id), default=None)
+        after = None if at.after is None else nodes.get(at.after)
+        if last is not None and (after is None or last.finished >= after.finished):
+            after = last
+        at = after
+    return tuple(reversed(way))
+
+
 def contradiction(run: RunRecord, record: Changeset) -> str | None:
     """Explain how this run record contradicts the changeset's record after the run, or None if it does not."""
     if not (record.ended or record.needs_attention):

@@ -57,6 +57,7 @@ __all__ = [
     "VerifiedEntry",
     "approvals_prefix",
     "check_anchor",
+    "check_succession",
     "countersignatures_prefix",
     "entry_trust",
     "first_entry",
@@ -186,7 +187,7 @@ def verify_chain(reader: GitReader, head: str, seen: str | None) -> VerifiedEntr
     newest = later = read_verified_entry(reader, head, known)
     while later.commit.id != seen and later.entry.previous is not None:
         earlier = read_verified_entry(reader, later.entry.previous, known)
-        _check_succession(earlier.entry, later.entry, later.commit.id)
+        check_succession(earlier.entry, later.entry, later.commit.id)
         later = earlier
     if seen is not None and later.commit.id != seen:
         raise IntegrityError(
@@ -222,7 +223,7 @@ def split_chain(
             if good is not None and found.entry.previous != good.commit.id:
                 raise IntegrityError(Code.LEDGER_CHAIN_BROKEN, "it does not follow the previous entry")
             if good is not None:
-                _check_succession(good.entry, found.entry, commit)
+                check_succession(good.entry, found.entry, commit)
             elif commit != seen:
                 check_first(found)
         except GitopsError as error:
@@ -261,8 +262,8 @@ def _check_signature(reader: GitReader, commit_id: str, entry: LedgerEntry, befo
         raise IntegrityError(Code.LEDGER_SIGNATURE_INVALID, f"{commit_id[:12]}: {why}", path=commit_id)
 
 
-def _check_succession(earlier: LedgerEntry, later: LedgerEntry, commit_id: str) -> None:
-    """Check rule 3."""
+def check_succession(earlier: LedgerEntry, later: LedgerEntry, commit_id: str) -> None:
+    """Check rule 3. Raises IntegrityError `ledger_chain_broken`."""
     if later.number != earlier.number + 1:
         detail = f"entry {later.number} follows entry {earlier.number}"
         raise IntegrityError(Code.LEDGER_CHAIN_BROKEN, detail, path=commit_id)
