@@ -15,17 +15,18 @@ from gitops.cluster.audit.report import AuditFinding, AuditReport
 from gitops.cluster.audit.verb import AuditScope
 from gitops.cluster.audit.walk import entry_ids
 from gitops.cluster.config.gitops_yaml import ClusterRule
+from gitops.cluster.model.ledger import LedgerState
 from gitops.core.canonical import canonical_digest
 from gitops.core.canonical import digest as digest_of
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics
-from gitops.core.documents.forms import BOOLEAN, JSON, LINE, OBJECT_ID, enum, integer, list_of, optional, record
+from gitops.core.documents.forms import LINE, OBJECT_ID, enum, integer, list_of, optional, record
 from gitops.core.documents.json_bytes import MalformedError, parse
 from gitops.core.errors import GitopsError, UsageError
 from gitops.render.characters import visible
 from gitops.render.environment import page_form
-from gitops.render.site.facts import SiteFacts
+from gitops.render.site.facts import GraphFacts, SiteFacts
 from gitops.render.site.pages import INDEX, pages, paths, request_path
 from gitops.render.text import diagnostic_lines
 from gitops.render.words import count
@@ -53,7 +54,7 @@ def report(options: argparse.Namespace) -> int:
     except GitopsError as error:
         problems.add_error(error)
     folder = ReportFolder(Path(options.output))
-    form = canonical_digest({"base": _base(local, options), "filter": options.filter, "form": page_form()})
+    form = canonical_digest({"base": _base(options), "filter": options.filter, "form": page_form()})
     known = ReportFolder(Path(options.output), fresh=True) if options.check else folder
     site, bad = _facts(options, local, rule, head, known, form)
     new = ReportRecord(site.cluster, site.head, site.count, form, {}, bad, _request_keys(site))
@@ -71,7 +72,7 @@ class _Written:
     files: int
 
 
-def _base(local: LocalRepository, options: argparse.Namespace) -> str:
+def _base(options: argparse.Namespace) -> str:
     """Return the address of the report with a slash at its end: that of the option, otherwise an empty text."""
     given: str | None = options.base_url
     return "" if not given else given.rstrip("/") + "/"
@@ -88,11 +89,11 @@ def _facts(
     checked = read.chain_audit(rule.name, chain, entries, due, earlier)
     audit, extent = _audit(options, local, rule, head)
     status = status_of(local, rule)
-    state, scopes, policies, graphs = status.state, {}, (), ()
-    if state is not None:
-        scopes, policies = read.read_policies(local.git, head, state)
-        workspace = local.workspace(rule, None, in_place=True)
-        graphs = tuple(read.read_graphs(workspace, state, live=options.graphs))
+    state = status.state or LedgerState()
+    scopes, policies = read.read_policies(local.git, head, state)
+    graphs: tuple[GraphFacts, ...] = ()
+    if state.resources:
+        graphs = tuple(read.read_graphs(local.workspace(rule, None, in_place=True), state, live=options.graphs))
     site = SiteFacts(
         cluster=rule.name,
         environment=rule.environment,
@@ -108,7 +109,7 @@ def _facts(
         graphs=graphs,
         scopes=scopes,
         policies=policies,
-        base=_base(local, options),
+        base=_base(options),
         filter=options.filter,
     )
     return site, {str(each.number): each.code.value for each in checked.findings}
@@ -203,6 +204,8 @@ def _say(options: argparse.Namespace, site: SiteFacts, written: _Written, proble
     if not site.audit.ok:
         lines.append(f"  the audit fails: {count(len(site.audit.findings), 'finding')}, see audit.html")
     lines += [] if options.check else [f"  {place}"]
-    shared.say_report("".join(visible(line) + "\n" for line in lines), options, ok=not options.check or not written.changed)
+    shared.say_report(
+        "".join(visible(line) + "\n" for line in lines), options, ok=not options.check or not written.changed
+    )
     for line in diagnostic_lines(problems):
         shared.complain(visible(line))

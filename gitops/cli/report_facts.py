@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from gitops.cluster.approvals.rule_changes import fingerprint
 from gitops.cluster.audit.report import AuditFinding, AuditReport, LogRecord
 from gitops.cluster.audit.trail import read_trail
-from gitops.cluster.audit.walk import entry_ids
 from gitops.cluster.ledger import layout
 from gitops.cluster.ledger.chain import check_succession
 from gitops.cluster.ledger.records import ChangesetRecords, read_run
@@ -28,9 +27,7 @@ from gitops.core.codes import REGISTRY, Code
 from gitops.core.documents.json_bytes import parse
 from gitops.core.errors import GitopsError
 from gitops.forge.port import RequestState
-from gitops.forge.refs.local import LocalForge, OperatorSettings
-from gitops.git.port import GitReader, Person
-from gitops.git.remote import SelfRemote
+from gitops.git.port import GitReader
 from gitops.render.site.facts import (
     IN_FEED,
     PER_PAGE,
@@ -48,7 +45,7 @@ from gitops.repository.report_folder import ReportFolder
 if TYPE_CHECKING:
     from gitops.cluster.config.gitops_yaml import ClusterRule
     from gitops.cluster.session.workspace import Workspace
-    from gitops.forge.port import ChangeRequest
+    from gitops.forge.port import ChangeRequest, ForgeReader
     from gitops.repository.wiring.local import LocalRepository
 
 _MOST_PLAN = 64 * 1024 * 1024
@@ -122,7 +119,7 @@ def _verdict(record: LogRecord, number: int, earlier: LogRecord | None) -> str:
             check_succession(before, entry, record.commit)
     except GitopsError as error:
         return error.code.value
-    results = [each.result for each in (*record.approvals, *record.settlements)]
+    results = [each.result for each in record.approvals] + [each.result for each in record.settlements]
     return next((str(result) for result in results if result != _GOOD), _GOOD)
 
 
@@ -167,13 +164,15 @@ def _number(text: str) -> int:
 # -- change requests ---------------------------------------------------------------------------------------------------
 
 
-def read_requests(local: LocalRepository, rule: ClusterRule, folder: ReportFolder, *, all_due: bool) -> list[RequestFacts]:
+def read_requests(
+    local: LocalRepository, rule: ClusterRule, folder: ReportFolder, *, all_due: bool
+) -> list[RequestFacts]:
     """Return the requests with a stored plan, by number. Plans whose page the folder has already are not read."""
     reader, prefix = local.git, f"{PLANS}/{rule.name}/"
     refs = {number: ref for ref in reader.refs(prefix.rstrip("/")) if (number := _number(ref.removeprefix(prefix)))}
     known = {} if folder.record is None or all_due else folder.record.requests
     tip = local.head_of(rule.ref)
-    forge = LocalForge(reader, SelfRemote(reader), Person("", ""), local.clock, OperatorSettings(dict, lambda: None))
+    forge = local.fetched_forge()
     found = []
     for number in sorted(refs):
         with suppress(GitopsError):
@@ -226,7 +225,7 @@ def _plan(reader: GitReader, kept: str) -> tuple[Mapping[str, Any], str]:
 
 
 def _standing(
-    reader: GitReader, forge: LocalForge, number: int, plan: PlanRecord | None, tip: str | None
+    reader: GitReader, forge: ForgeReader, number: int, plan: PlanRecord | None, tip: str | None
 ) -> tuple[str, str]:
     """Return the state and the title of a request, as far as this clone knows them."""
     request: ChangeRequest | None = None
@@ -247,11 +246,12 @@ def _standing(
 def read_graphs(workspace: Workspace, state: LedgerState, *, live: bool) -> Iterator[GraphFacts]:
     """Yield the applied graphs. With `live`, each one is opened for its figures."""
     from gitops.cluster.session.queries import applied_queries
+    from gitops.database.language.query import CheckedQuery
     from gitops.database.language.schema import compile_schema
     from gitops.database.language.text import LanguageError
 
     for name in sorted(address.name for address in of_kind(state.resources, Kind.GRAPH)):
-        problems, queries, schema, figures = list[str](), (), None, None
+        problems, queries, schema, figures = list[str](), tuple[CheckedQuery, ...](), None, None
         schema_address = next((a for a in of_kind(state.resources, Kind.SCHEMA) if a.name == name), None)
         try:
             digest = "" if schema_address is None else state.resources[schema_address].digest

@@ -47,7 +47,7 @@ from jinja2.exceptions import SecurityError
 from jinja2.runtime import Context, Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.tests import TESTS
-from markupsafe import Markup
+from markupsafe import Markup as Markup  # noqa: PLC0414 - pictures are made of it, and this is its one home
 
 import gitops
 from gitops.core.dataclass import dataclass
@@ -389,7 +389,9 @@ def page_form() -> str:
     """Return a digest of the programs and templates that give pages their form."""
     found = sha256(gitops.__version__.encode())
     parts = (_templates() / _PAGES, files(gitops) / "render" / "site")
-    for file in sorted((each for part in parts for each in part.iterdir() if each.is_file()), key=lambda each: each.name):
+    for file in sorted(
+        (each for part in parts for each in part.iterdir() if each.is_file()), key=lambda each: each.name
+    ):
         found.update(sha256(file.read_bytes()).digest())
     return found.hexdigest()
 

@@ -304,7 +304,9 @@ AUDIT_COMMANDS = (
         "report",
         "write pages about a cluster and its ledger: entries, approvals, change requests, access, audit",
         "gitops.cli.report:report",
-        Argument("--output", "DIR", "folder for the pages; files of other programs in it are not changed", required=True),
+        Argument(
+            "--output", "DIR", "folder for the pages; files of other programs in it are not changed", required=True
+        ),
         Argument(
             "--audit",
             "chain|full|FILE",

@@ -13,12 +13,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from markupsafe import Markup
-
 from gitops.cluster.changesets.runs import critical_path
 from gitops.cluster.model.plan import RunNode, RunRecord
 from gitops.core.dataclass import dataclass
 from gitops.render.characters import visible
+from gitops.render.environment import Markup
 from gitops.render.words import count
 
 MOST_BOXES = 200
@@ -50,9 +49,9 @@ class Drawing:
 def draw_layers(
     boxes: Sequence[Box], edges: Iterable[tuple[str, str]], title: str, *, most: int = MOST_BOXES
 ) -> Drawing:
-    """Draw boxes with unique ids in layers from left to right, and an arrow for each edge between two of them."""
+    """Draw boxes with unique ids in layers from left to right, and an arrow for each edge between two different boxes."""
     known = {box.id: box for box in boxes}
-    links = sorted({(before, after) for before, after in edges if before in known and after in known})
+    links = sorted({(one, other) for one, other in edges if one != other and one in known and other in known})
     layers = _ordered(_layers(known, links), links)
     if len(known) > most:
         return Drawing(_draw_counts([len(layer) for layer in layers], title), layers)
@@ -88,11 +87,11 @@ def _layers(names: Iterable[str], links: Sequence[tuple[str, str]]) -> list[list
         after[one].append(other)
     # In a depth-first search, a link to a name that is still open closes a cycle.
     order, state, back = list[str](), dict[str, bool](), set[tuple[str, str]]()
-    for root in after:
+    for root, first in after.items():
         if root in state:
             continue
         state[root] = True
-        stack = [(root, iter(after[root]))]
+        stack = [(root, iter(first))]
         while stack:
             name, targets = stack[-1]
             for target in targets:
@@ -145,7 +144,9 @@ def _svg(parts: Iterable[Markup], columns: int, rows: int, title: str, described
 
 def _framed(parts: Iterable[Markup], width: int, height: int, title: str, described: str) -> Markup:
     inside = Markup("").join(parts)
-    head = Markup('<svg class="picture" role="img" width="{0}" height="{1}" viewBox="0 0 {0} {1}">').format(width, height)
+    head = Markup('<svg class="picture" role="img" width="{0}" height="{1}" viewBox="0 0 {0} {1}">').format(
+        width, height
+    )
     named = Markup("<title>{}</title><desc>{}</desc>").format(visible(title), visible(described))
     return head + named + inside + Markup("</svg>")
 
@@ -206,9 +207,7 @@ def _bars(node: RunNode, y: int, span: int, *, critical: bool) -> Iterable[Marku
         )
     style = "critical " if critical else ""
     style += "failed" if node.outcome.failed else "done"
-    yield Markup(
-        '<g class="bar {}"><title>{}</title><rect x="{}" y="{}" width="{}" height="{}"/></g>'
-    ).format(
+    yield Markup('<g class="bar {}"><title>{}</title><rect x="{}" y="{}" width="{}" height="{}"/></g>').format(
         style,
         visible(f"{node.id}: {node.outcome}, {node.duration} ms"),
         at(started),
@@ -216,4 +215,3 @@ def _bars(node: RunNode, y: int, span: int, *, critical: bool) -> Iterable[Marku
         max(2, at(node.finished) - at(started)),
         _BAR,
     )
-

@@ -45,7 +45,7 @@ MOST_TYPES = 60
 """Number of node types from which a schema diagram shows only their number."""
 
 # How many items of each list a page shows. A page that is too long is rendered again with the next number.
-_ITEMS = (4_000, 1_500, 600, 250, 100, 40, 15, 5, 0)
+_ITEMS = (1_500, 600, 250, 100, 40, 15, 5, 0)
 _STYLE, _SCRIPT = "site.css", "filter.js"
 _NAMES, _MOST_SUMMARY = 6, 3
 
@@ -105,7 +105,7 @@ def _pages_of(entries: int) -> int:
 
 
 def pages(site: SiteFacts) -> Iterator[Page]:
-    """Yield the files, except for pages of entries and requests that are not due, and pages of the timeline without due entries."""
+    """Yield the files, except for the pages of entries and requests that are not due."""
     render = _Renderer(site)
     yield Page(_STYLE, page_file(_STYLE))
     if site.filter:
@@ -144,7 +144,7 @@ class _Renderer:
         data, lists = b"", _Lists(0)
         for most in _ITEMS:
             lists = _Lists(most)
-            shown = {**known, **values, "top": lists.top, "was_cut": lists.was_cut}
+            shown = {**known, **values, "top": lists.top, "was_cut": lists.was_cut, "anchor": lists.anchor}
             data = render_page(template, shown).encode()
             if len(data) <= LIMIT:
                 break
@@ -152,11 +152,18 @@ class _Renderer:
 
 
 class _Lists:
-    """Limits the lists of a page, and knows whether one was longer."""
+    """Limits the lists of a page, knows whether one was longer, and gives every item an id of its own."""
 
     def __init__(self, most: int) -> None:
         self._most = most
+        self._anchors = Counter[str]()
         self.cut = False
+
+    def anchor(self, kind: str, name: str) -> str:
+        """Return an id such as `change-schema.knowledge`. A hostile document can name a resource twice."""
+        found = f"{kind}-{quote(visible(name), safe='._-')}"
+        self._anchors[found] += 1
+        return found if self._anchors[found] == 1 else f"{found}~{self._anchors[found]}"
 
     def top(self, values: Iterable[Any]) -> list[Any]:
         """Return the first items of a list."""
@@ -275,14 +282,14 @@ def _request(each: RequestFacts) -> _Request:
 
 def _request_page(render: _Renderer, each: RequestFacts) -> Page:
     plan = plan_page(each.form)
-    boxes = [Box(node.id, f"{node.action} {node.id}") for node in plan.nodes]
+    boxes = [Box(node.id, node.id if node.is_step else f"{node.action} {node.id}") for node in plan.nodes]
     drawing = draw_layers(boxes, plan.edges, f"Execution graph of request {each.number}")
     nodes = {node.id: node for node in plan.nodes}
     rows = [
         {
             "layer": layer,
             "id": name,
-            "action": nodes[name].action,
+            "action": "" if nodes[name].is_step else nodes[name].action,
             "effect": nodes[name].effect,
             "after": nodes[name].after,
         }

@@ -38,12 +38,13 @@ class NeededApproval:
 
 @dataclass(frozen=True, slots=True)
 class PlannedNode:
-    """A node of the execution graph, with the nodes that must succeed before it."""
+    """A node of the execution graph, with the nodes that must succeed before it. A step changes no resource."""
 
     id: str
     action: str
     effect: str
     after: tuple[str, ...]
+    is_step: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,13 @@ def plan_page(form: Mapping[str, Any]) -> PlanPage:
             (_text(each, "resource"), _listed(each.get("affected"))) for each in _objects(form.get("blast_radius"))
         ),
         nodes=tuple(
-            PlannedNode(name, _text(node, "action"), _text(node, "class"), tuple(sorted(set(before.get(name, ())))))
+            PlannedNode(
+                name,
+                _text(node, "action"),
+                _text(node, "class"),
+                tuple(sorted(set(before.get(name, ())))),
+                node.get("change") is None,
+            )
             for name, node in nodes.items()
         ),
     )

@@ -171,6 +171,13 @@ class LocalRepository(Repository):
         People and hooks are operator settings, which pushes cannot change. They are read only when needed. The hooks of
         a repository on another machine are unknown.
         """
+        return self._forge_at(self.remote)
+
+    def fetched_forge(self) -> LocalForge:
+        """Return the forge as far as its refs are in this repository. The remote isn't asked."""
+        return self._forge_at(SelfRemote(self.git))
+
+    def _forge_at(self, remote: GitRemote) -> LocalForge:
         bare = isinstance(self.remote, SelfRemote)
 
         def people() -> Mapping[str, Permission]:
@@ -185,7 +192,7 @@ class LocalRepository(Repository):
             return frozenset(ref.removeprefix("refs/heads/") for ref in refs)
 
         author = self.git.person_or_none() or _NO_PERSON
-        return LocalForge(self.git, self.remote, author, SystemClock(), OperatorSettings(people, guarded))
+        return LocalForge(self.git, remote, author, SystemClock(), OperatorSettings(people, guarded))
 
     def attestation_publishers(self, person: Person) -> Callable[[str], ApprovalPublisher] | None:
         """Return a function that maps a cluster name to the publisher that signs attestations as this person.
