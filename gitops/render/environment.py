@@ -418,7 +418,7 @@ def _pages() -> ImmutableSandboxedEnvironment:
         lstrip_blocks=True,
         optimized=False,
     )
-    environment.filters = {"address": _in_address, "joined": _joined, "short": lambda value: str(value)[:_SHORT_ID]}
+    environment.filters = {"address": in_address, "joined": _joined, "short": lambda value: str(value)[:_SHORT_ID]}
     environment.tests = {name: TESTS[name] for name in ("none", "in", "defined")}
     return environment
 
@@ -456,9 +456,9 @@ def _shown(value: object) -> object:
     raise _RuleError(f"a page prints text and numbers, not {type(value).__name__}")
 
 
-def _in_address(value: object) -> str:
-    """Return text as part of an address or an id. Different texts stay different."""
-    return quote(visible(str(value)), safe=".-_")
+def in_address(value: object) -> str:
+    """Return text as part of an address or an id, as ASCII. Different texts stay different."""
+    return quote(str(value), safe=".-_", errors="surrogatepass")
 
 
 def _joined(values: Iterator[object]) -> str:

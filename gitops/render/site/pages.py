@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any
-from urllib.parse import quote
 
 from gitops.cluster.changesets.runs import critical_path
 from gitops.cluster.model.address import CLUSTER_SCOPE, Address
@@ -21,7 +20,7 @@ from gitops.cluster.policy.bundle import GRAPH_ACTIONS, SERVER_ACTIONS, Bundle, 
 from gitops.core.dataclass import dataclass
 from gitops.render.audit import audit_text
 from gitops.render.characters import visible
-from gitops.render.environment import page_file, render_page
+from gitops.render.environment import in_address, page_file, render_page
 from gitops.render.site.diagram import Box, draw_layers, draw_run
 from gitops.render.site.facts import (
     IN_FEED,
@@ -92,7 +91,7 @@ def request_path(number: int) -> str:
 
 def graph_path(name: str) -> str:
     """Return the path of a graph's page."""
-    return f"graphs/{quote(visible(name), safe='._-')}.html"
+    return f"graphs/{in_address(name)}.html"
 
 
 def page_of_entry(number: int) -> int:
@@ -161,7 +160,7 @@ class _Lists:
 
     def anchor(self, kind: str, name: str) -> str:
         """Return an id such as `change-schema.knowledge`. A hostile document can name a resource twice."""
-        found = f"{kind}-{quote(visible(name), safe='._-')}"
+        found = f"{kind}-{in_address(name)}"
         self._anchors[found] += 1
         return found if self._anchors[found] == 1 else f"{found}~{self._anchors[found]}"
 
