@@ -58,7 +58,7 @@ def log(options: argparse.Namespace) -> int:
     local = open_branch_ledgers(options)
     rule = local.rule(options.cluster, options.config)
     head = ledger_head(local, rule)
-    found = read_trail(local.git, head)
+    found = read_trail(local.git, head, open_commit_tree)
     records, steps, problems = [], 0, Diagnostics()
     for record in found:
         if record.is_step and not (options.verbose or options.json):

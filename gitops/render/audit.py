@@ -18,7 +18,7 @@ from gitops.render.commands import completed
 from gitops.render.json import Form, drill_form, present, rule_forms
 from gitops.render.plan_views import automatic_lines
 from gitops.render.text import rule_line
-from gitops.render.words import count
+from gitops.render.words import FORMATTING_ONLY, count
 
 _SHORT = 8
 _CHANGES = 10
@@ -115,9 +115,11 @@ def _entry_lines(record: LogRecord, *, verbose: bool) -> list[str]:
     derived = [change.resource for change in entry.changes if change.disposition == Disposition.DERIVED]
     follow = record.republished.union(derived)
     shown = [change for change in entry.changes if change.resource not in follow]
+    shown.sort(key=lambda change: change.resource in record.formatting)
     listed = shown if verbose else _listed(shown, record)
     for change in listed:
         mark = " [bindings]" if change.binding_change else ""
+        mark += f" [{FORMATTING_ONLY}]" if change.resource in record.formatting else ""
         reason = f": {change.reason}" if change.reason is not None else ""
         result = "" if change.disposition == "applied" else f"  {change.disposition}{reason}"
         approved = _approved(change.resource, record)
@@ -187,6 +189,7 @@ def _change_form(change: EntryChange, record: LogRecord) -> Form:
             reason=change.reason,
             binding_change=change.binding_change or None,
             republished=(change.resource in record.republished) or None,
+            formatting_only=(change.resource in record.formatting) or None,
             seen=None if change.seen is None else SEEN.write(change.seen),
         ),
     }

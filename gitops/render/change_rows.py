@@ -8,7 +8,7 @@ of the rest.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import SequenceMatcher
 from enum import StrEnum
@@ -40,7 +40,7 @@ class Badge(StrEnum):
 
     IRREVERSIBLE: no later plan can undo it. CANNOT_LAND: an apply refuses it. WIDENS: it permits more. BREAKS: callers
     of a query lose something that they rely on. RETAINED: it drops data that remains only in earlier versions of the
-    graph.
+    graph. FORMATTING: only layout or comments changed, so what is compiled stays the same.
     """
 
     IRREVERSIBLE = "IRREVERSIBLE"
@@ -52,6 +52,7 @@ class Badge(StrEnum):
     DELETES = "DELETES"
     CHANGES = "CHANGES"
     ADDS = "ADDS"
+    FORMATTING = "FORMATTING ONLY"
 
 
 _RISKS = tuple(Badge)
@@ -69,7 +70,9 @@ DONE: Mapping[Disposition, str] = {**PLANNED, Disposition.APPLIED: "applied"}
 """The effect that an apply had on a change."""
 
 # These badges need no explanation.
-_PLAIN = frozenset({Badge.CANNOT_LAND, Badge.WIDENS, Badge.BREAKS, Badge.DELETES, Badge.CHANGES, Badge.ADDS})
+_PLAIN = frozenset(
+    {Badge.CANNOT_LAND, Badge.WIDENS, Badge.BREAKS, Badge.DELETES, Badge.CHANGES, Badge.ADDS, Badge.FORMATTING}
+)
 _WORDS = {Action.CREATE: "created", Action.UPDATE: "changed", Action.DELETE: "deleted", Action.ADOPT: "adopted"}
 
 
@@ -147,11 +150,12 @@ def change_rows(
     words: Mapping[Disposition, str],
     plan: Plan | None = None,
     broken: Mapping[Address, Sequence[str]] | None = None,
+    formatting: Collection[Address] = (),
 ) -> tuple[ChangeRow, ...]:
     """Return one row for each change, worst badge first, then in address order.
 
     `words` are the effects of an apply. `plan` and `broken`, if known, determine which changes widen access or break
-    query callers.
+    query callers. `formatting` are the changes of layout or comments only.
     """
     changes, broken = tuple(changes), broken or {}
     in_graph: dict[Address, list[Address]] = {}
@@ -164,6 +168,8 @@ def change_rows(
     rows = []
     for change in changes:
         badge, effect = _badge(change, breaking, widening), effect_of(change, words)
+        if change.address in formatting and badge in (Badge.MIGRATES, Badge.CHANGES):
+            badge = Badge.FORMATTING
         steps = () if change.migration is None else step_views(change.migration)
         migration = [each for each in steps if each.keeps_from_landing] or sorted(
             steps, key=lambda each: each.reversibility is not Reversibility.LOSSY
@@ -187,7 +193,7 @@ def change_rows(
                 words=breaks.pop() if len(breaks) == 1 and not migration else _words(change, badge),
                 steps=tuple(migration[:STEPS_IN_ROW]),
                 more_steps=max(0, len(migration) - STEPS_IN_ROW),
-                details=(*breaks, *change.details, *_data(change)),
+                details=(*breaks, *change.details, *(() if badge is Badge.FORMATTING else _data(change))),
                 gated=change.tier is not None,
                 derived=change.disposition is Disposition.DERIVED,
             )

@@ -163,8 +163,9 @@ def apply_comment(comment: ApplyComment) -> str:
     outcome = without_said(comment.outcome, missing)
     stopped = not_carried_out(outcome)
     plan, again = outcome.plan, outcome.republished
+    broken = None if plan is None else broken_queries(plan)
     own = (each for each in outcome.changes if each.address not in again)
-    rows = _ended(change_rows(own, DONE, plan, None if plan is None else broken_queries(plan)), stopped)
+    rows = _ended(change_rows(own, DONE, plan, broken, outcome.formatting), stopped)
     alone = [each for each in stopped if each.node_id not in {row.resource for row in rows}]
     gated = gated_views(rows, comment.approvals)
     listed, counted = listed_rows(_without(rows, gated))

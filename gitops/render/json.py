@@ -150,6 +150,7 @@ def _plan(outcome: PlanOutcome, classes: Mapping[Address, Classified] | None) ->
                 c,
                 migration=True,
                 again=plan is not None and c.address in plan.republished,
+                layout=plan is not None and c.address in plan.formatting,
                 classified=classes.get(c.address),
             )
             for c in changes
@@ -260,7 +261,7 @@ def _apply(outcome: ApplyOutcome) -> Form:
         **present(actor=outcome.actor),
         "desired_revision": present(config_digest=outcome.config_digest),
         "state_observations": _observations(outcome.observations),
-        "changes": [_change(c) for c in outcome.changes],
+        "changes": [_change(c, layout=c.address in outcome.formatting) for c in outcome.changes],
         "applied_count": outcome.applied_count,
         "deferred_count": outcome.deferred_count,
         "converged": outcome.converged,
@@ -426,9 +427,17 @@ def _breaks(plan: Plan) -> Form:
 
 
 def _change(
-    change: Change, *, migration: bool = False, again: bool = False, classified: Classified | None = None
+    change: Change,
+    *,
+    migration: bool = False,
+    again: bool = False,
+    layout: bool = False,
+    classified: Classified | None = None,
 ) -> Form:
-    """Return one change. Only plans contain the migration preview. `again` marks a query with unchanged text."""
+    """Return one change. Only plans contain the migration preview.
+
+    `again` marks a query with unchanged text, and `layout` a change of layout or comments only.
+    """
     return present(
         resource=change.address,
         operation=change.action.value,
@@ -439,6 +448,7 @@ def _change(
         **({} if classified is None else {"class": classified.effect.value, "class_reason": classified.reason}),
         binding_change=True if change.binding_change else None,
         republished=True if again else None,
+        formatting_only=True if layout else None,
         migration=_migration(change.migration) if migration and change.migration else None,
         details=list(change.details) or None,
     )

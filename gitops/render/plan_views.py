@@ -20,7 +20,7 @@ from gitops.cluster.plan.classes import atomic_graph, classes_of, pivots
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Severity
-from gitops.render.words import count
+from gitops.render.words import FORMATTING_ONLY, count
 
 if TYPE_CHECKING:
     from gitops.cluster.model.compute import WhatIf, WhatIfAction
@@ -99,12 +99,14 @@ class PlanView:
 
     @cached_property
     def effects(self) -> tuple[str, ...]:
-        """Other effects that a reviewer must know: wider access and broken callers."""
+        """Other effects that a reviewer must know: wider access, broken callers, or that nothing changes but layout."""
         plan, parts = self.plan, []
         if wider := len(plan.widens):
             parts.append(f"{count(wider, 'change')} {'widens' if wider == 1 else 'widen'} access")
         if broken := len(self.broken) if plan.breaks or plan.schema_impact else 0:
             parts.append("1 query breaks callers" if broken == 1 else f"{broken:,} queries break callers")
+        if plan.formatting and all(change.address in plan.formatting for change in plan.edits):
+            parts.append(FORMATTING_ONLY)
         return tuple(parts)
 
     @cached_property
@@ -147,7 +149,9 @@ class PlanView:
         """The changes that people made, and those that result from them."""
         from gitops.render.change_rows import PLANNED, change_rows
 
-        return change_rows((*self.plan.edits, *self.plan.derived), PLANNED, self.plan, self.broken)
+        return change_rows(
+            (*self.plan.edits, *self.plan.derived), PLANNED, self.plan, self.broken, self.plan.formatting
+        )
 
     @cached_property
     def broken(self) -> Mapping[Address, tuple[str, ...]]:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from gitops.cluster.model.address import Address
 from gitops.cluster.model.approval import Approval
 from gitops.cluster.model.change import Change, Disposition, Reason
 from gitops.cluster.model.ledger import LedgerEntry
@@ -37,7 +38,7 @@ from gitops.core.diagnostics import Diagnostic, Severity, by_place
 from gitops.database.language.suggest import Suggestion
 from gitops.render.characters import visible
 from gitops.render.commands import approve_command, completed
-from gitops.render.words import count
+from gitops.render.words import FORMATTING_ONLY, count
 
 if TYPE_CHECKING:
     from gitops.cluster.model.access import AccessDiff
@@ -267,11 +268,14 @@ def change_lines(plan: Plan) -> list[str]:
         from gitops.render.migrations import migration_views, result_line
 
         views = migration_views(plan)
-    for change in plan.edits:
-        lines.append(_change(change))
+    # What needs the least attention comes last, as in a comment.
+    for change in sorted(plan.edits, key=lambda each: each.address in plan.formatting):
+        lines.append(_change(change, plan.formatting))
         lines += [f"      {rule_line(each)}" for each in plan.rule_changes if each.address == change.address]
         lines += [f"      breaks callers: {each.words}" for each in plan.breaks if each.query == change.address]
         lines += [f"      {detail}" for detail in change.details]
+        if change.address in plan.formatting:
+            continue
         lines += [f"      {words}"] if (words := change.data_words) else []
         if (view := views.get(change.address)) is None:
             continue
@@ -316,7 +320,7 @@ def _apply(outcome: ApplyOutcome, *, verbose: bool) -> list[str]:
         if change.disposition is Disposition.DERIVED or change.address in outcome.republished or change.reason in many:
             continue
         reason = f": {change.reason}" if change.reason is not None else ""
-        lines.append(f"{_change(change)} [{change.disposition.capitalize()}{reason}]")
+        lines.append(f"{_change(change, outcome.formatting)} [{change.disposition.capitalize()}{reason}]")
     lines += [f"  {few(names)} [Blocked: {reason}]" for reason, names in many.items()]
     if outcome.ok:
         lines += _automatic(outcome)
@@ -529,6 +533,7 @@ def _holder(seen: StateObservations) -> str:
     return f" ({facts}{age})"
 
 
-def _change(change: Change) -> str:
+def _change(change: Change, formatting: Collection[Address]) -> str:
     mark = " [bindings]" if change.binding_change else ""
+    mark += f" [{FORMATTING_ONLY}]" if change.address in formatting else ""
     return f"  {change.action.capitalize()} {change.address}{mark}"

@@ -1,6 +1,9 @@
-"""Numbers with their nouns."""
+"""Numbers with their nouns, and words that several printers share."""
 
 from __future__ import annotations
+
+FORMATTING_ONLY = "formatting only"
+"""Marks a change of layout or comments, which leaves what is compiled as it is."""
 
 
 def count(number: int, noun: str, plural: str = "") -> str:

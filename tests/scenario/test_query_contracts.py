@@ -17,8 +17,9 @@ from gitops.cluster.plan.plan import plan
 from gitops.core.canonical import digest
 from gitops.render.graph import to_mermaid
 from gitops.render.json import envelope
+from gitops.render.plan_views import PlanView
 from gitops.render.text import to_text
-from tests.support.cluster import QUERY, Cluster, codes
+from tests.support.cluster import COMMENTED, QUERY, SCHEMA, SCHEMA_ADDRESS, Cluster, codes
 
 FIND = "query.knowledge.find_person"
 READ = "query find_person({}) {{\n  match {{ $p: Person {{ handle: $h }} }}\n  return {{ {} }}\n}}\n"
@@ -133,7 +134,7 @@ def test_the_digest_does_not_depend_on_what_explains(cluster):
     cluster.converge()
     cluster.write("people.gq", QUERY + "\n// once more\n")
     planned = cluster.plan()
-    assert planned.plan.republished == {FIND}
+    assert planned.plan.formatting == {FIND}
     applied = cluster.apply()
     assert applied.plan_digest == planned.plan.digest
 
@@ -403,3 +404,68 @@ def test_explaining_needs_no_driver(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == "[]"
+
+
+# -- changes of layout and comments ------------------------------------------------------------------------------------
+
+PEOPLE = (
+    "query find_person($h: String) { // by handle\n  match { $p: Person { handle: $h, } }\n  return { $p.handle }\n}\n"
+)
+LAYOUTS = {
+    "a schema": ("knowledge.pg", COMMENTED, SCHEMA_ADDRESS),
+    "a query": ("people.gq", PEOPLE, FIND),
+    "a query file": ("people.gq", f"// people\n{QUERY}", FIND),
+    "a policy": ("base.policy.yaml", "# no rules yet\nrules: []\nversion: 1\n", "policy.base"),
+}
+
+
+@pytest.mark.parametrize(("file", "text", "address"), LAYOUTS.values(), ids=LAYOUTS)
+def test_a_change_of_layout_is_called_formatting_only_by_plan_and_apply(cluster, file, text, address):
+    cluster.converge()
+    cluster.write(file, text)
+    planned = cluster.plan()
+    assert planned.plan.formatting == {address}
+    assert to_text(planned).splitlines()[:2] == [
+        "Plan: +0 ~1 −0 · formatting only",
+        f"  Update {address} [formatting only]",
+    ]
+    assert [each["resource"] for each in envelope(planned)["changes"] if each.get("formatting_only")] == [address]
+    applied = cluster.apply()
+    assert f"  Update {address} [formatting only] [Applied]" in to_text(applied).splitlines()
+    assert [each["resource"] for each in envelope(applied)["changes"] if each.get("formatting_only")] == [address]
+
+
+def test_formatting_ranks_below_every_other_change(cluster):
+    cluster.converge()
+    cluster.write("knowledge.pg", COMMENTED)
+    cluster.policies["extra"] = ["cluster"]
+    cluster.write("people.gq", QUERY.replace("{ $p.handle }", "{ $p.handle, $p.born }"))
+    cluster.save()
+    planned = cluster.plan()
+    assert [row.badge for row in PlanView(planned.plan).rows if not row.derived] == [
+        "CHANGES",
+        "ADDS",
+        "FORMATTING ONLY",
+    ]
+    assert to_text(planned).splitlines()[:4] == [
+        "Plan: +1 ~2 −0",
+        "  Create policy.extra",
+        f"  Update {FIND}",
+        f"  Update {SCHEMA_ADDRESS} [formatting only]",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("knowledge.pg", SCHEMA.replace("I32?", 'I32? @description("a year")')),
+        ("people.gq", QUERY.replace("return { $p.handle }", "return { $p.handle } limit 5")),
+        ("base.policy.yaml", "version: 1\nrules: []\ngroups: {staff: [ada]}\n"),
+    ],
+)
+def test_a_change_of_meaning_is_never_formatting(cluster, file, text):
+    cluster.converge()
+    cluster.write(file, text)
+    planned = cluster.plan()
+    assert planned.plan.edits
+    assert not planned.plan.formatting

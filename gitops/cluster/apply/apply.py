@@ -15,7 +15,6 @@ A plan with several changes that cannot be rolled back is applied in parts, each
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 
 from gitops.cluster.apply.adopt import adopt_former
@@ -31,13 +30,14 @@ from gitops.cluster.model.address import Address, graph_address
 from gitops.cluster.model.change import Change, Disposition, Reason
 from gitops.cluster.model.changeset import ChangesetState, EventDraft, Member
 from gitops.cluster.model.outcome import ApplyOutcome
-from gitops.cluster.model.plan import ExecutionGraph, NodeResult, Plan
+from gitops.cluster.model.plan import ExecutionGraph, NodeResult, Plan, SameTexts
 from gitops.cluster.plan.classes import atomic_graph, graphs_of_parts, part_of
 from gitops.cluster.plan.landing import warn_of_lost_graphs
 from gitops.cluster.plan.leftovers import Interrupted, with_used
 from gitops.cluster.plan.plan import plan_session
+from gitops.cluster.plan.planner import formatting_of
 from gitops.cluster.plan.recovery_rules import Sweep
-from gitops.cluster.plan.texts import republished_queries
+from gitops.cluster.plan.texts import same_texts, text_reader
 from gitops.cluster.session.gate import AcceptedApprovals
 from gitops.cluster.session.session import Session, StateNeed, writing
 from gitops.cluster.session.workspace import Workspace
@@ -81,10 +81,10 @@ def _carry_out_part(run: Run, part: Part) -> tuple[ApplyOutcome, bool]:
     if cancel.requested or not announce(run, part.label):
         report_interrupt(cancel, (), current.problems)
         return report(current, run.plan.changes), False
-    republished = republished_of(current, run.plan)
+    same = same_texts_of(current, run.plan)
     ended = run_atomic(run) if run.atomic and run.journal.created else run_best_effort(run)
     report_interrupt(cancel, ended.results, current.problems)
-    return report_part(run, ended, republished), ended.reached
+    return report_part(run, ended, same), ended.reached
 
 
 def may_apply(current: Session) -> bool:
@@ -247,10 +247,10 @@ def report(
     current: Session,
     changes: Sequence[Change] = (),
     results: tuple[NodeResult, ...] = (),
-    republished: frozenset[Address] = frozenset(),
+    same: SameTexts | None = None,
 ) -> ApplyOutcome:
     """Return the report for a run that wrote nothing. Its counts are zero, and its ledger is the stored one."""
-    loaded = current.loaded
+    loaded, same = current.loaded, same or SameTexts()
     return ApplyOutcome(
         config_dir=current.workspace.config_dir,
         observations=current.observations(),
@@ -261,16 +261,17 @@ def report(
         debts=current.state.debts,
         results=results,
         counted=False,
-        republished=republished,
+        republished=same.republished,
+        formatting=same.formatting,
         diagnostics=tuple(current.problems),
     )
 
 
-def report_part(run: Run, ended: Ended, republished: frozenset[Address]) -> ApplyOutcome:
-    """Return the report for an applied part of a plan. `republished` lists the queries that were only republished."""
+def report_part(run: Run, ended: Ended, same: SameTexts) -> ApplyOutcome:
+    """Return the report for an applied part of a plan. `same` are its updates that don't change any meaning."""
     current, settled = run.session, ended.settled
     changes = _left(run) if settled is None else settled.changes
-    outcome = report(current, changes, ended.results, republished)
+    outcome = report(current, changes, ended.results, same)
     if run.journal.recorded:
         outcome = replace(outcome, changesets=(run.journal.record,))
     if settled is None or not ended.settles:
@@ -319,19 +320,12 @@ def joined(current: Session, earlier: ApplyOutcome | None, part: ApplyOutcome) -
         counted=True,
         approvals_used={**earlier.approvals_used, **part.approvals_used},
         republished=earlier.republished | part.republished,
+        formatting=earlier.formatting | part.formatting,
         changesets=(*earlier.changesets, *part.changesets),
     )
 
 
-def republished_of(current: Session, plan: Plan) -> frozenset[Address]:
-    """Return the queries that a plan only republishes, judged by the catalog before the plan."""
-
-    def read(query: Address, digest: str) -> bytes | None:
-        declared = current.desired.resources[query]
-        if digest == declared.digest:
-            return declared.content
-        with suppress(GitopsError):
-            return current.opened.ledger.blob(query, digest).content
-        return None
-
-    return republished_queries(((each.address, each.before, each.after) for each in plan.changes), read)
+def same_texts_of(current: Session, plan: Plan) -> SameTexts:
+    """Return the updates of a plan that don't change any meaning, judged by the catalog before the plan."""
+    found = same_texts(((each.address, each.before, each.after) for each in plan.changes), text_reader(current))
+    return replace(found, formatting=formatting_of(plan.changes, found))

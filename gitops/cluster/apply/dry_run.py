@@ -29,7 +29,7 @@ from gitops.cluster.apply.apply import (
     plan_from,
     report,
     report_part,
-    republished_of,
+    same_texts_of,
 )
 from gitops.cluster.apply.carry_out import Ended, carry_out
 from gitops.cluster.apply.land import settle_run
@@ -76,7 +76,7 @@ def _dry_run(current: Session) -> ApplyOutcome:
         run, part = make_run(current, planned, part, resumed)
         started: list[ExecNode] = []
         ended = _carry_out(run, foreseen, started)
-        outcome = report_part(run, ended, republished_of(current, run.plan))
+        outcome = report_part(run, ended, same_texts_of(current, run.plan))
         nodes = (*(() if earlier is None else earlier.dry_run or ()), *started)
         earlier = replace(joined(current, earlier, outcome), dry_run=nodes, changesets=())
         if ended.settled is None or not ended.reached or part.number >= part.of:

@@ -42,7 +42,7 @@ class LogRecord:
 
     `entry` is None if the commit has no readable entry. `owed` are the ids of the approvals whose debts are open after the
     entry. `rules` are the entry's changes to keys and rules. `republished` are queries whose own text is unchanged while
-    their file changed.
+    their file changed, and `formatting` are updates of layout or comments only.
     """
 
     commit: str
@@ -53,6 +53,7 @@ class LogRecord:
     owed: tuple[str, ...] = ()
     rules: tuple[RuleChange, ...] = ()
     republished: frozenset[Address] = frozenset()
+    formatting: frozenset[Address] = frozenset()
 
     @property
     def ok(self) -> bool:

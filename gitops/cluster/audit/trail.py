@@ -14,11 +14,13 @@ from gitops.cluster.approvals.origins import authors, made_by_no_commit
 from gitops.cluster.approvals.rule_changes import rule_changes
 from gitops.cluster.approvals.verify import ApprovalNeed, ApprovalVerification, verify_approval
 from gitops.cluster.audit.report import LogRecord, UsedApproval, UsedCountersignature
+from gitops.cluster.config.source import SourceTree
 from gitops.cluster.ledger import layout
 from gitops.cluster.ledger.chain import ENTRY, TrustCache, VerifiedEntry, read_verified_entry
 from gitops.cluster.ledger.documents import read_entry, read_state
 from gitops.cluster.ledger.evidence import LedgerEntries, read_decision_evidence, read_evidence
-from gitops.cluster.model.address import Address, trust_address
+from gitops.cluster.ledger.schemas import recorded_schema
+from gitops.cluster.model.address import Address, Kind, trust_address
 from gitops.cluster.model.approval import DecisionKind
 from gitops.cluster.model.change import Action, Change
 from gitops.cluster.model.ledger import (
@@ -31,7 +33,8 @@ from gitops.cluster.model.ledger import (
     LedgerEntry,
     LedgerState,
 )
-from gitops.cluster.plan.texts import republished_queries
+from gitops.cluster.model.plan import SameTexts
+from gitops.cluster.plan.texts import same_texts
 from gitops.core.clock import parse_timestamp
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
@@ -53,20 +56,27 @@ class AuditedPosition:
     moved_since: Callable[[str, Address], bool] = lambda _entry, _resource: False
 
 
-def read_trail(reader: GitReader, head: str) -> Iterator[LogRecord]:
+TreeOpener = Callable[[GitReader, str, str], SourceTree]
+"""Opens a cluster folder by its tree id and its path in the repository."""
+
+
+def read_trail(reader: GitReader, head: str, open_tree: TreeOpener | None = None) -> Iterator[LogRecord]:
     """Yield the audit trail, newest entry first, and read each entry on demand. An unreadable entry is shown as unreadable.
 
-    Raises GitopsError for a history that cannot be followed.
+    Without `open_tree`, texts of schemas, which are only in the cluster folder, are not compared. Raises GitopsError for a
+    history that cannot be followed.
     """
     entries, known = LedgerEntries(reader, head), TrustCache()
     at: str | None = head
     while at is not None:
         commit = reader.commit(at)
-        yield _record(reader, at, entries, known)
+        yield _record(reader, at, entries, known, open_tree)
         at = next(iter(commit.parents), None)
 
 
-def _record(reader: GitReader, commit_id: str, entries: LedgerEntries, known: TrustCache) -> LogRecord:
+def _record(
+    reader: GitReader, commit_id: str, entries: LedgerEntries, known: TrustCache, open_tree: TreeOpener | None
+) -> LogRecord:
     try:
         found = read_verified_entry(reader, commit_id, known)
         before = None if found.entry.previous is None else state_of(reader, found.entry.previous)
@@ -76,6 +86,7 @@ def _record(reader: GitReader, commit_id: str, entries: LedgerEntries, known: Tr
     except GitopsError as error:
         return LogRecord(commit_id, _unverified_entry(reader, commit_id), (), error.code)
     position = AuditedPosition(found, entries, before or LedgerState())
+    same = _same_texts(reader, commit_id, found.entry, open_tree)
     return LogRecord(
         commit_id,
         found.entry,
@@ -83,20 +94,24 @@ def _record(reader: GitReader, commit_id: str, entries: LedgerEntries, known: Tr
         settlements=tuple(_used_countersignature(reader, each, debts_before, position) for each in found.entry.settled),
         owed=tuple(debt.approval_id for debt in debts_after),
         rules=rule_changes(trust_address(found.entry.target.cluster), found.before, found.after),
-        republished=_republished(reader, commit_id, found.entry),
+        republished=same.republished,
+        formatting=same.formatting,
     )
 
 
-def _republished(reader: GitReader, commit_id: str, entry: LedgerEntry) -> frozenset[Address]:
-    """Return the queries that an entry publishes again with unchanged text, according to the entry's catalog."""
+def _same_texts(reader: GitReader, commit_id: str, entry: LedgerEntry, open_tree: TreeOpener | None) -> SameTexts:
+    """Return an entry's updates that don't change any meaning, according to its catalog and the commits it was made from."""
 
-    def read(query: Address, digest: str) -> bytes | None:
-        key = layout.blob_key(query, digest)
+    def read(address: Address, digest: str) -> bytes | None:
+        if address.kind is Kind.SCHEMA:
+            return open_tree and recorded_schema(reader, commit_id, address.name, digest, open_tree)
+        key = layout.blob_key(address, digest)
         with suppress(GitopsError):
             return reader.read(reader.commit(commit_id).tree, key) if key else None
         return None
 
-    return republished_queries(((each.resource, each.before, each.after) for each in entry.changes), read)
+    changes = [each for each in entry.changes if each.tier is None]
+    return same_texts(((each.resource, each.before, each.after) for each in changes), read)
 
 
 def _used_approval(reader: GitReader, use: ApprovalUse, position: AuditedPosition) -> UsedApproval:

@@ -135,7 +135,8 @@ class ApplyOutcome(VerbOutcome):
     """Outcome of `apply`: the changes with their final dispositions, and the ledger that the run left.
 
     `debts` are emergencies that still wait for a second person. `republished` are the updated queries whose file
-    changed but not their text. `plan` is the applied plan, and `changesets` record it, one for each of its parts.
+    changed but not their text, and `formatting` the updates of layout or comments only. `plan` is the applied plan, and
+    `changesets` record it, one for each of its parts.
     `dry_run` are the nodes of a dry run in the order in which they would start, or None for a real run. In a dry run,
     the other fields are the same as in a real run, except for the unchanged ledger. `serving` are the live servers when
     the command stopped waiting for them, or None if it did not wait.
@@ -155,6 +156,7 @@ class ApplyOutcome(VerbOutcome):
     approvals_used: Mapping[Address, tuple[Approval, ...]] = field(default_factory=lambda: MappingProxyType({}))
     counted: bool = True
     republished: frozenset[Address] = frozenset()
+    formatting: frozenset[Address] = frozenset()
     plan: Plan | None = None
     changesets: tuple[Changeset, ...] = ()
     dry_run: tuple[ExecNode, ...] | None = None

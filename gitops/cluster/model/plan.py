@@ -265,6 +265,18 @@ class TrustChange:
 
 
 @dataclass(frozen=True, slots=True)
+class SameTexts:
+    """Updates that do not change what is compiled.
+
+    `republished` are queries whose own text is unchanged, while another query of their file changed. `formatting` are
+    schemas, queries and policies of which only layout or comments changed.
+    """
+
+    republished: frozenset[Address] = frozenset()
+    formatting: frozenset[Address] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class PlanInputs:
     """Everything that a plan depends on. Planning is a pure function of this, without clock, store or network.
 
@@ -278,7 +290,7 @@ class PlanInputs:
     already found them. `seen` is the graph of each data change, if known; without `at_hand`, no graph was read.
     `data_growth` comes from the rules in force. `kept` describes, by schema address, the versions of its graph, for a plan
     that leads back to an earlier folder. `access` are the gains and losses of access, if the changes affect it; `widening`
-    are the classes of gains that the rules gate.
+    are the classes of gains that the rules gate. `same` are the updates that don't change any meaning.
     """
 
     desired: DesiredState
@@ -300,6 +312,7 @@ class PlanInputs:
     kept: Mapping[Address, KeptData] | None = None
     access: AccessDiff | None = None
     widening: frozenset[str] = frozenset()
+    same: SameTexts = field(default_factory=SameTexts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,9 +377,9 @@ class Plan:
     does not cover serial, time, disposition or evidence, so it survives approval and merge unless something else changed.
     `changes` is sorted by address. The other fields are explanations, and empty unless the inputs contain their sources:
     `schema_impact`; `rule_changes`, the meaning of a change to keys and rules; `republished`, the queries whose text is
-    unchanged while their file changes; `breaks`, the broken promises to query callers; `undoings` and `undo_graph`, the
-    meaning of a revert plan for each change, and its order; `access`, the gains and losses of access, with the classes of
-    gains that need approval in `widening`.
+    unchanged while their file changes; `formatting`, the updates of layout or comments only; `breaks`, the broken promises
+    to query callers; `undoings` and `undo_graph`, the meaning of a revert plan for each change, and its order; `access`,
+    the gains and losses of access, with the classes of gains that need approval in `widening`.
     """
 
     config_digest: str
@@ -379,6 +392,7 @@ class Plan:
     schema_impact: tuple[SchemaImpact, ...] = ()
     rule_changes: tuple[RuleChange, ...] = ()
     republished: frozenset[Address] = frozenset()
+    formatting: frozenset[Address] = frozenset()
     breaks: tuple[ContractBreak, ...] = ()
     undoings: tuple[Undoing, ...] = ()
     undo_graph: ExecutionGraph = field(default_factory=ExecutionGraph)

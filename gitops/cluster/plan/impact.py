@@ -292,16 +292,20 @@ def _mutation_uses(body: tuple[TypedStatement, ...]) -> Iterator[tuple[Subject, 
 # the text of the query itself, and callers in its contract: its parameters, its result, and whether it writes.
 
 
-def query_facts(
-    changes: Sequence[Change], desired: DesiredState, recorded: Mapping[Address, RecordedGraph]
-) -> tuple[frozenset[Address], tuple[ContractBreak, ...]]:
-    """Return the updated queries that are only republished, and the contract breaks of the others, in change order.
+def broken_contracts(
+    changes: Sequence[Change],
+    desired: DesiredState,
+    recorded: Mapping[Address, RecordedGraph],
+    republished: Collection[Address],
+) -> tuple[ContractBreak, ...]:
+    """Return the contract breaks of updated queries, in change order.
 
-    `recorded` is keyed by schema address. A query with no recorded text is in neither result.
+    `recorded` is keyed by schema address. A query without a recorded text breaks nothing that is known. The text of a
+    `republished` query is unchanged, so only a migration can break it.
     """
     files: dict[bytes, Mapping[str, Query]] = {}
     migrated = {c.address.graph for c in changes if c.address.kind is Kind.SCHEMA}
-    same, breaks = set(), list[ContractBreak]()
+    breaks = list[ContractBreak]()
     for change in changes:
         address, schema = change.address, change.address.schema_address
         if address.kind is not Kind.QUERY or change.action is not Action.UPDATE:
@@ -311,18 +315,16 @@ def query_facts(
         after = desired.resources[address].content
         if graph is None or before is None or after is None:
             continue
+        if address in republished and address.graph not in migrated:
+            continue
         old, new = (_parsed(files, content).get(address.name) for content in (before, after))
         if old is None or new is None:
             continue
-        if before[old.span.start : old.span.end] == after[new.span.start : new.span.end]:
-            same.add(address)
-            if address.graph not in migrated:
-                continue
         declared = desired.graphs[address.graph or ""].queries.get(address.name)
         with suppress(LanguageError):
             if declared is not None:
                 breaks += contract_breaks(address, check_query(old, graph.schema.catalog), declared)
-    return frozenset(same), tuple(breaks)
+    return tuple(breaks)
 
 
 def _parsed(files: dict[bytes, Mapping[str, Query]], content: bytes) -> Mapping[str, Query]:

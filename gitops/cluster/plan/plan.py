@@ -19,7 +19,7 @@ from gitops.cluster.model.change import Action, Change, Seen
 from gitops.cluster.model.kinds import rules_of
 from gitops.cluster.model.ledger import Debt, Intent, LedgerState
 from gitops.cluster.model.outcome import PlanOutcome
-from gitops.cluster.model.plan import Plan, PlanInputs, RecordedGraph, TextChange, TrustChange
+from gitops.cluster.model.plan import Plan, PlanInputs, RecordedGraph, SameTexts, TextChange, TrustChange
 from gitops.cluster.model.resource import restore_order
 from gitops.cluster.model.scope import ScopeChange
 from gitops.cluster.model.trust import DataGrowth, Quorum
@@ -34,7 +34,7 @@ from gitops.cluster.plan.landing import (
     warn_of_lost_graphs,
 )
 from gitops.cluster.plan.planner import describe, diff, make_plan, pending_adoption
-from gitops.cluster.plan.texts import changed_texts, kept_data, recorded_graphs
+from gitops.cluster.plan.texts import changed_texts, kept_data, recorded_graphs, same_texts, text_reader
 from gitops.cluster.session.gate import AcceptedApprovals, accept_approvals, report_debts
 from gitops.cluster.session.session import RECOVERIES, STATE_FILE, Session, StateNeed, reading, warn_of_intents
 from gitops.cluster.session.workspace import Stores, Workspace
@@ -273,8 +273,11 @@ def _inputs(
     if rules is not None:
         quorum, widening = rules.quorum(_environment(current)), rules.widening
     recorded: Mapping[Address, RecordedGraph] = {}
+    same = SameTexts()
     if explain:
-        recorded = recorded_graphs(current, changes, {schema: known for schema, (_, known) in migrations.items()})
+        read = text_reader(current)
+        recorded = recorded_graphs(current, changes, {schema: known for schema, (_, known) in migrations.items()}, read)
+        same = same_texts(((each.address, each.before, each.after) for each in changes), read)
     return PlanInputs(
         desired=desired,
         state=state,
@@ -291,6 +294,7 @@ def _inputs(
         kept=kept_data(current, previews) if explain and current.workspace.undoes else None,
         access=access_of_plan(current, changes, state) if explain or widening else None,
         widening=widening,
+        same=same,
     )
 
 

@@ -22,6 +22,7 @@ from gitops.cluster.model.plan import (
     Impact,
     Plan,
     PlanInputs,
+    SameTexts,
     SchemaImpact,
     TrustChange,
     Undo,
@@ -61,15 +62,14 @@ def make_plan(inputs: PlanInputs, described: Described | None = None) -> Plan:
     problems.extend(graph_problems)
     undone, back = _way_back(changes, edges, inputs, problems)
     schema_impact: tuple[SchemaImpact, ...] = ()
-    republished: frozenset[Address] = frozenset()
-    breaks = _removed_queries(changes)
+    republished, breaks = inputs.same.republished, _removed_queries(changes)
     if inputs.recorded:
         # This reads queries, and importing the query language is slow. Many plans change neither schemas nor queries.
-        from gitops.cluster.plan.impact import query_facts
+        from gitops.cluster.plan.impact import broken_contracts
         from gitops.cluster.plan.impact import schema_impact as find_schema_impact
 
         schema_impact = find_schema_impact(changes, desired, inputs.recorded)
-        republished, broken = query_facts(changes, desired, inputs.recorded)
+        broken = broken_contracts(changes, desired, inputs.recorded, republished)
         breaks = tuple(sorted((*breaks, *broken), key=lambda each: each.query))
     return Plan(
         config_digest=desired.config_digest,
@@ -82,6 +82,7 @@ def make_plan(inputs: PlanInputs, described: Described | None = None) -> Plan:
         diagnostics=tuple(problems),
         schema_impact=schema_impact,
         republished=republished,
+        formatting=formatting_of(changes, inputs.same),
         breaks=breaks,
         undoings=undone,
         undo_graph=back,
@@ -89,6 +90,12 @@ def make_plan(inputs: PlanInputs, described: Described | None = None) -> Plan:
         access=inputs.access,
         widening=inputs.widening,
     )
+
+
+def formatting_of(changes: Sequence[Change], same: SameTexts) -> frozenset[Address]:
+    """Return the changes of layout or comments only. One with an effect on data, or with a gate, is never one of them."""
+    quiet = (c for c in changes if c.tier is None and (c.migration is None or not c.migration.steps))
+    return frozenset(change.address for change in quiet if change.address in same.formatting)
 
 
 def _report_access(access: AccessDiff, problems: Diagnostics) -> None:

@@ -41,6 +41,7 @@ from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError
 from gitops.git.port import NewCommit, RefUpdate
 from gitops.render.audit import log_form, log_text
+from gitops.repository.wiring.git import open_commit_tree
 from tests.support.audited import FILES, GRAPHS, MAIN, SCHEMA, STATE, WIDER, Lie, Life, declared, person, saying
 from tests.support.changeset_samples import PASSING, RESULT, created, drafts, key, ready, run_of, whole, with_run
 from tests.support.git_fixture import run
@@ -151,6 +152,17 @@ def test_the_trail_folds_queries_that_are_only_published_again(tmp_path: Path) -
         if each.get("republished")
     ]
     assert flagged == [f"query.notes.{name}" for name in sorted(names)]
+
+
+def test_the_trail_calls_a_change_of_layout_formatting_only(tmp_path: Path) -> None:
+    life = Life(tmp_path)
+    life.begin()
+    life.change("dora", {"cluster/notes.pg": b"// what people write down\n" + FILES["cluster/notes.pg"]})
+    assert life.apply().converged
+    record = next(read_trail(life.git, life.chain()[-1], open_commit_tree))
+    assert "  update schema.notes [formatting only]" in log_text([record]).splitlines()
+    changes = log_form([record], Diagnostics())["entries"][0]["changes"]
+    assert [each["resource"] for each in changes if each.get("formatting_only")] == ["schema.notes"]
 
 
 # -- what the bot's own key could be made to sign ----------------------------------------------------------------------
