@@ -94,7 +94,7 @@ def cells() -> Iterator[Cell]:
 
 
 def covering(every: Iterable[Cell]) -> list[Cell]:
-    """Some of them: every verb, and every pair of its kind with a person, a gate, a host and a phase, and of these two."""
+    """Some of them: every verb and gate, each phase on each host, and each pair of a verb's kind with person, host and phase."""
     every = list(every)
     left = {pair for cell in every for pair in _pairs(cell)}
     chosen, worlds = [], set[tuple[str, str, str]]()
@@ -111,8 +111,8 @@ def covering(every: Iterable[Cell]) -> list[Cell]:
 @cache
 def _pairs(cell: Cell) -> frozenset[tuple[str, ...]]:
     kind = verbs()[cell.verb]["kind"]
-    of_kind = ((kind, value) for value in (cell.who, f"gate {cell.gate}"))
-    return frozenset((*of_kind, *combinations((cell.host, cell.phase, kind), 2), ("verb", str(cell.verb))))
+    once = (("verb", str(cell.verb)), ("gate", cell.gate), (kind, cell.who))
+    return frozenset((*once, *combinations((cell.host, cell.phase, kind), 2)))
 
 
 @cache

@@ -1,6 +1,6 @@
 """Persons who have a clone and nothing else walk every verb, for each gate, host and phase, and run what is printed to them.
 
-The quick tests take steps among which is every pair; the slow ones take all of them.
+The quick tests take some of these steps (`covering`); the slow ones take all of them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _walked(world: World, steps: list[Cell], known: set[tuple[str, str]]) -> Non
 
 
 @pytest.mark.parametrize("world", SOME, ids="-".join)
-def test_pairs(world: World) -> None:
+def test_some(world: World) -> None:
     _walked(world, SOME[world], KNOWN)
 
 
