@@ -560,9 +560,9 @@ def index() -> Iterator[Index]:
 
 @pytest.fixture(scope="module")
 def ready(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment that was made before, to be copied where it does not matter how it is made."""
+    """An environment that was made before, to be copied where it does not matter how it is made; pip is a dependency."""
     folder = tmp_path_factory.mktemp("ready") / "venv"
-    subprocess.run((sys.executable, "-I", "-m", "venv", str(folder)), check=True)
+    subprocess.run((sys.executable, "-I", "-m", "venv", "--without-pip", str(folder)), check=True)
     return folder
 
 
