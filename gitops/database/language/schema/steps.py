@@ -6,13 +6,13 @@ sort (when it can be applied), its reversibility, its description and the types 
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from enum import StrEnum
 from typing import Any, ClassVar, NamedTuple
 
-from gitops.core.canonical import canonical
 from gitops.core.dataclass import dataclass
 from gitops.database.language.schema.conversion import Exactness, convertible
 from gitops.database.language.schema.ir import IrConstraint
@@ -697,7 +697,8 @@ def plain_words(step: Mapping[str, Any]) -> str:
     """Describe a step in JSON form in one line of plain text. Steps of an unknown kind or structure are shown as they are."""
     found = step_from_json(step)
     if found is None:
-        return canonical(step).decode()
+        # Text that is no Unicode is left to whoever prints it, as in the other steps.
+        return json.dumps(step, separators=(",", ":"), ensure_ascii=False, sort_keys=True)
     return "".join(
         each if isinstance(each, str) else f"`{each.text}`" if each.style is Style.NAME else each.text
         for each in found.words

@@ -46,6 +46,7 @@ from gitops.database.language.schema.steps import (
     Reversibility,
     Sort,
     UnsupportedChange,
+    plain_words,
     reversibility_of,
     step_from_json,
 )
@@ -403,6 +404,13 @@ def test_the_json_form_of_a_step_has_its_class(case):
         stored = json.loads(json.dumps(step.to_json()))
         assert step_from_json(stored) == step
         assert reversibility_of(stored) is step.reversibility
+
+
+def test_a_step_of_another_structure_is_shown_as_it_is_whatever_its_texts_are():
+    assert (
+        plain_words({"name": "\ud800é", "kind": "of a later release"})
+        == '{"kind":"of a later release","name":"\ud800é"}'
+    )
 
 
 @pytest.mark.parametrize(
