@@ -19,7 +19,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
 
@@ -70,6 +70,11 @@ class Actions:
     skipped: list[tuple[str, str]] = field(default_factory=list)
     cancelled: list[tuple[str, str]] = field(default_factory=list)
     _seen: int = 0
+
+    place: ClassVar[str] = ".github/workflows"
+    """The folder of workflows."""
+    account: ClassVar[str] = JOB
+    """Whose token a job has by itself."""
 
     def forget(self) -> None:
         """Drop the runs that wait, as when they are cancelled."""
@@ -151,11 +156,11 @@ class Actions:
 
     def _workflows(self, commit: str) -> Iterator[tuple[str, dict[str, Any]]]:
         store = self.hub.loop.store
-        folder = store.subtree(store.commit(commit).tree, ".github/workflows")
+        folder = store.subtree(store.commit(commit).tree, self.place)
         for entry in store.entries(folder) if folder is not None else ():
             form = yaml.safe_load(store.read(folder or "", entry.name) or b"")
             form["on"] = form.pop(True, form.get("on"))
-            yield f".github/workflows/{entry.name}", form
+            yield f"{self.place}/{entry.name}", form
 
     def _ended(self, event: Happening, name: str) -> None:
         """A workflow that a request started has ended: say so to those that wait for it."""
@@ -168,11 +173,7 @@ class Actions:
     def _run(self, event: Happening, path: str, name: str, form: Mapping[str, Any]) -> Ran:
         place = self.folder / f"job-{len(list(self.folder.glob('job-*'))) + 1}"
         place.mkdir(parents=True)
-        # A job that Dependabot starts gets no secret and a token that reads, as if it came from a fork.
-        foreign = event.cause.fork or (event.cause.by == _DEPENDABOT and event.name in (*_FROM_REQUESTS, "push"))
-        trusted = event.name not in (*_FROM_REQUESTS, "merge_group") and not foreign
         given = {n: "read" if self.withhold.get(name) == n else level for n, level in form["permissions"].items()}
-        environment = form.get("environment", {}).get("name", "")
         job = Job(
             folder=place,
             workspace=place / "work",
@@ -180,11 +181,11 @@ class Actions:
             github={
                 "event": event.payload,
                 "event_name": event.name,
-                "token": self._token(place, given, foreign=foreign),
+                "token": self._token(place, given, foreign=self._is_foreign(event)),
                 "server_url": self.hub.server.base,
             },
             variables=self.variables,
-            secrets=self.secrets.get(environment, {}) if trusted else {},
+            secrets=self._secrets_of(event, form),
             inputs=event.payload.get("inputs") or {},
             standins={
                 "actions/checkout": self._checkout(event),
@@ -196,11 +197,20 @@ class Actions:
         summary.touch()
         return Ran(path.rpartition("/")[2], name, event.name, job.steps(form), summary.read_text())
 
+    def _is_foreign(self, event: Happening) -> bool:
+        """Whether a job gets no secret and a token that reads: it is for a fork, or Dependabot started it."""
+        return event.cause.fork or (event.cause.by == _DEPENDABOT and event.name in (*_FROM_REQUESTS, "push"))
+
+    def _secrets_of(self, event: Happening, form: Mapping[str, Any]) -> Mapping[str, str]:
+        """The secrets of a job."""
+        trusted = event.name not in (*_FROM_REQUESTS, "merge_group") and not self._is_foreign(event)
+        return self.secrets.get(form.get("environment", {}).get("name", ""), {}) if trusted else {}
+
     def _token(self, place: Path, permissions: Mapping[str, str], *, foreign: bool) -> str:
         """A token of this job alone; one for a fork or for Dependabot reads at most."""
         text = f"ghs_{hashlib.sha256(str(place).encode()).hexdigest()[:36]}"
         scopes = {name.replace("-", "_"): "read" if foreign else level for name, level in permissions.items()}
-        self.hub.world.lend(text, JOB, "actions", **scopes)
+        self.hub.world.lend(text, self.account, "actions", **scopes)
         return text
 
     def _checkout(self, event: Happening) -> Any:
