@@ -59,20 +59,20 @@ def test_a_job_for_a_fork_has_secrets_only_if_the_target_says_what_it_does(actio
     stranger = site.propose_from_fork("mallory", "query", {"cluster/notes.gq": QUERY})
     assert _good(actions) == ["plan"]
     assert site.status(stranger.head, "plan") == "success: 1 change"
-    site.say("carol", stranger.number, "/gitops plan")
+    said = site.say("carol", stranger.number, "/gitops plan")
     (unanswered,) = actions.settle()
     assert (unanswered.job, "GITOPS_TOKEN" in unanswered.outcome.text) == ("command", True)
-    assert site.reactions(stranger.comments[-1]) == []
+    assert site.reactions(said) == []
     pull = site.propose("alice", "query", {"cluster/notes.gq": QUERY})
-    site.say("carol", pull.number, "/gitops plan")
+    said = site.say("carol", pull.number, "/gitops plan")
     assert _good(actions) == ["plan", "command"]
-    assert site.reactions(pull.comments[-1]) == [site.thumbs[0]]
+    assert site.reactions(said) == [site.thumbs[0]]
 
 
 def test_a_workflow_of_a_branch_reads_the_key_of_the_bot(actions: GiteaActions) -> None:
     """Which is why a server applies by default."""
     evil = (
-        b"name: evil\non: push\npermissions: {}\njobs:\n  read:\n    runs-on: ubuntu-latest\n    steps:\n"
+        b"name: evil\non: {push: {}}\npermissions: {}\njobs:\n  read:\n    runs-on: ubuntu-latest\n    permissions: {}\n    steps:\n"
         b"      - env:\n          KEY: ${{ secrets.GITOPS_SIGNING_KEY }}\n        run: printf '%s' \"$KEY\" > stolen\n"
     )
     actions.hub.push("alice", "topic", {".gitea/workflows/evil.yml": evil})
