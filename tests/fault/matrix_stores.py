@@ -41,7 +41,7 @@ from tests.support.git_fixture import environment, run
 Files = Mapping[str, str]
 
 _BEFORE = "node Person {\n  handle: String @key\n  born: I32?\n  nick: String?\n}\nedge Knows: Person -> Person\n"
-_AFTER = "node Person {\n  handle: String @key\n  born: I32?\n  city: String?\n}\nedge Knows: Person -> Person\n"
+_AFTER = "node Person {\n  handle: String @key\n  born: I64?\n  city: String?\n}\nedge Knows: Person -> Person\n"
 _NOTES = "node Note {\n  title: String @key\n}\n"
 
 

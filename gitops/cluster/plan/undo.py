@@ -85,6 +85,16 @@ def _of_migration(change: Change, kept: KeptData | None) -> Iterator[UndonePart]
         match step:
             case {"kind": "unsupported_change", "entity": str(entity), "reason": str(reason)}:
                 yield UndonePart(entity, Undo.IRREVERSIBLE, reason)
+            case {
+                "kind": "change_embedding",
+                "type_kind": "node",
+                "type_name": owner,
+                "property_name": name,
+                "source": _,
+            }:
+                again = f"the vectors of `{owner}.{name}` are computed again from their texts"
+                words = f"{again}; the previous version keeps the present ones"
+                yield UndonePart(f"{owner}.{name}", Undo.RESTORABLE, words)
             case {"kind": "drop_type", "type_kind": kind, "name": str(name)}:
                 yield from _going(name, f"{kind}:{name}", kept)
             case {"kind": "drop_property", "type_name": str(owner), "property_name": str(name)} if data is not None:

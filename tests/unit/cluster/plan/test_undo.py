@@ -107,6 +107,13 @@ RENAME = {"kind": "rename_type", "type_kind": "node", "from": "Old", "to": "Olde
             "unknown",
             "type `New` goes: how many of its rows are lost is not known here",
         ),
+        (
+            _property("change_embedding", "Old", "v") | {"source": "s"},
+            None,
+            "restorable",
+            "the vectors of `Old.v` are computed again from their texts; the previous version keeps",
+        ),
+        (_property("change_embedding", "Old", "v"), None, "complete", ""),
         (_step("update_type_metadata", "Old"), None, "complete", ""),
         ({"kind": "unsupported_change", "entity": "node:Old", "reason": "why"}, KEPT, "irreversible", "why"),
     ],
