@@ -394,18 +394,19 @@ def require_rows(
 ) -> None:
     """Raise GitopsError `graph_rows_break_schema` if rows of the snapshot keep a step from being applied.
 
-    Unless `converting`, rows that their conversion itself finds are not looked for, except for a new key, which is made
-    before. If others are found, all are counted for the message.
+    Unless `converting`, rows that their conversion itself finds are not looked for. The default looks for them if there
+    is a new key, which is made before, or if texts would be sent for nothing. If others are found, all are counted for
+    the message.
     A migration that starts from this snapshot is published only if no other writer has published since.
     """
     from gitops.database.language.schema import ConstraintKind
-    from gitops.database.language.schema.steps import AddConstraint, Sort
+    from gitops.database.language.schema.steps import AddConstraint, ChangeEmbedding, Sort
 
     if all(step.sort is not Sort.CHECKED for step in steps):
         return
     if converting is None:
         keys = (step.constraint.kind for step in steps if isinstance(step, AddConstraint))
-        converting = ConstraintKind.KEY in keys
+        converting = ConstraintKind.KEY in keys or any(isinstance(step, ChangeEmbedding) for step in steps)
     with require_driver():
         from gitops.database.graph.step_counts import count_steps, refusal
 
