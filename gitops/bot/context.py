@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
+from typing import TYPE_CHECKING, TypeAlias
 
 from gitops.cluster.approvals.origins import KnownOrigins
 from gitops.cluster.approving.approve import ApprovalPublisher
@@ -36,6 +37,12 @@ from gitops.repository.cluster import LedgerPosition, declared_rule, rule_at_pla
 from gitops.repository.repository import Candidate, Repository
 from gitops.review.previews.port import PreviewBench
 from gitops.review.previews.run import Shown
+
+if TYPE_CHECKING:
+    from gitops.review.tests.bind import BoundTest
+    from gitops.review.tests.verdicts import QueryTestResult
+
+RunTests: TypeAlias = "Callable[[Sequence[BoundTest], int, float], Sequence[QueryTestResult]]"
 
 # The renderer refuses larger templates. This constant limits the read.
 _MAX_TEMPLATE = 1024 * 1024
@@ -84,6 +91,7 @@ class Bot:
     replan_later: Callable[[Sequence[ReplanEvent]], object] | None = None
     previews: PreviewBench | None = None
     private: bool = False
+    run_tests: RunTests | None = None
 
 
 class EventContext:

@@ -15,11 +15,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from gitops.bot.context import EventContext, comment_subject
+from gitops.bot.query_tests import run_plan_tests
 from gitops.bot.report import report_plan, report_refusal, report_untouched
 from gitops.cluster.approvals.counting import merging_gives
 from gitops.cluster.config.gitops_yaml import ClusterRule
 from gitops.cluster.model.outcome import PlanOutcome
 from gitops.cluster.plan.plan import plan
+from gitops.cluster.session.workspace import Workspace
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostic
 from gitops.core.errors import GitopsError
@@ -60,7 +62,9 @@ def _verify(
 ) -> Iterator[LogLine]:
     subject = comment_subject(rule, 0, event.head, event.base)
     try:
-        outcome = _plan_group(context, rule, event, requests)
+        workspace = _group_workspace(context, rule, event, requests)
+        outcome = plan(workspace)
+        tests = run_plan_tests(context, workspace, outcome, lambda: context.store.commit(event.head).tree)
         differences = tuple(_differences(context, rule, outcome, requests))
         outcome = replace(outcome, diagnostics=(*outcome.diagnostics, *differences))
         needs_verdict = context.position(rule).needs_forge_verdict
@@ -71,14 +75,14 @@ def _verify(
     if needs_verdict:
         verdicts = {context.forge.review_decision(r.number) for r in requests}
         verdict_missing = verdicts != {ReviewDecision.APPROVED}
-    yield from report_plan(context, subject, outcome, verdict_missing=verdict_missing)
+    yield from report_plan(context, subject, outcome, verdict_missing=verdict_missing, tests=tests)
     yield from diagnostic_lines(outcome.diagnostics, outcome.config_dir)
 
 
-def _plan_group(
+def _group_workspace(
     context: EventContext, rule: ClusterRule, event: QueueEvent, requests: tuple[ChangeRequest, ...]
-) -> PlanOutcome:
-    """Return the plan of the group's head. Its authors include the authors of all requests in the group."""
+) -> Workspace:
+    """Return the workspace of the group's head. Its authors include the authors of all requests in the group."""
     here = context.repository.at(
         rule,
         context.position(rule),
@@ -86,7 +90,7 @@ def _plan_group(
         known=lambda: context.known_origins(rule, head=event.head, queued=requests),
         config=context.config,
     )
-    return plan(here.workspace(context.bot.actor))
+    return here.workspace(context.bot.actor)
 
 
 def _differences(

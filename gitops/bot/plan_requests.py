@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from gitops.bot.context import EventContext, comment_subject, left_before, warning_key
+from gitops.bot.query_tests import concerns_tests, run_plan_tests
 from gitops.bot.report import (
     is_reported,
     plan_record,
@@ -172,7 +173,9 @@ def _concerns(context: EventContext, rule: ClusterRule, request: ChangeRequest) 
     """Return whether a request touches a cluster, or touched it when it was last planned."""
     try:
         target = context.repository.head_of(request.target)
-        touched = changes_cluster(context.repository, rule, target, request.head)
+        touched = changes_cluster(context.repository, rule, target, request.head) or concerns_tests(
+            context, target, request.head
+        )
     except GitopsError:
         # Plan a request even if it cannot be compared, so that its problem is reported.
         return True
@@ -216,7 +219,9 @@ def _plan_cluster(
     unmet = {gate.resource for gate in gates if not gate.satisfied}
     earlier = unmet & _left_before(context, rule, request, outcome) if unmet else frozenset()
     missing, failed = bool(unmet - earlier), not outcome.lands and not (unmet and outcome.ok)
-    if is_reported(last, plan_record(subject, outcome, voids=voids)):
+    tests = run_plan_tests(context, workspace, outcome, lambda: context.repository.merged_tree(request))
+    failed = failed or (tests is not None and tests.blocks)
+    if is_reported(last, plan_record(subject, outcome, voids=voids, tests=tests)):
         yield LogLine(f"{begin}plan of {rule.name}: unchanged")
         return missing, failed, False
     outcome = _with_what_if(workspace, request, outcome)
@@ -233,6 +238,7 @@ def _plan_cluster(
         via_forge=position.reviews_open(rule.environment),
         verdict_missing=position.needs_forge_verdict and not _forge_approves(context, request),
         standing=_standing(context, rule, request, outcome),
+        tests=tests,
     )
     yield from _prefixed(begin, lines)
     return missing, failed, True

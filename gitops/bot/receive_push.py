@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from gitops.bot.apply_clusters import apply_cluster, plan_open_requests
-from gitops.bot.context import Bot, EventContext
+from gitops.bot.context import Bot, EventContext, RunTests
 from gitops.bot.dispatch import handle_signed_ref
 from gitops.bot.plan_requests import plan_request, refresh_warnings
 from gitops.bot.request_keeper import RequestKeeper, heads_that_touch, is_topic, open_or_update, take_in
@@ -32,14 +32,15 @@ def receive_push(
     actor: str,
     person: Person | None = None,
     on_event: Observer | None = None,
+    run_tests: RunTests | None = None,
 ) -> Iterator[LogLine]:
     """Handle an accepted push. Yields one line per action, which is shown to the pusher.
 
     `updates` are the moved refs, `pusher` is the account that pushed, if the server knows it. `actor` is the name for
-    ledger entries; `person` commits the stored plans; None means that no plans are stored. `on_event` observes applies.
-    Raises GitopsError if `gitops.yaml` of the target branch cannot be read.
+    ledger entries; `person` commits the stored plans; None means that no plans are stored. `on_event` observes applies, and
+    `run_tests` judges the query tests of plans. Raises GitopsError if `gitops.yaml` of the target branch cannot be read.
     """
-    context = EventContext(Bot(repository, forge, actor, person, on_event=on_event))
+    context = EventContext(Bot(repository, forge, actor, person, on_event=on_event, run_tests=run_tests))
     targets = {context.repository.default_ref, *(rule.ref for rule in (*context.clusters, *context.config.clusters))}
     # Handle merges first, so that requests are planned against the applied state.
     for update in updates:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import islice
 from typing import TypeVar
 
 from gitops.bot.command_syntax import CommandAction, CommentCommand
 from gitops.bot.context import ClusterReport, EventContext, comment_subject, warning_key
+from gitops.bot.query_tests import plan_tests
 from gitops.cluster.approvals.verify import HOSTED, REFUSALS, UNKNOWN_AUTHORS, code_of_unknown, remedy_of
 from gitops.cluster.changesets.stream import ChangesetAnswer, Until, answer, newest_attempt
 from gitops.cluster.config.gitops_yaml import ClusterRule
@@ -45,7 +46,15 @@ from gitops.git.port import ZERO, GitStore, NewCommit, RefUpdate
 from gitops.render.changesets import changeset_outcome
 from gitops.render.characters import visible
 from gitops.render.commands import approve_command
-from gitops.render.comment import apply_comment, marker, plan_comment, plan_document, plan_summary, refusal_comment
+from gitops.render.comment import (
+    apply_comment,
+    failed_tests,
+    marker,
+    plan_comment,
+    plan_document,
+    plan_summary,
+    refusal_comment,
+)
 from gitops.render.comment_inputs import (
     ApplyComment,
     ApprovalState,
@@ -63,6 +72,7 @@ from gitops.render.words import count
 from gitops.repository.kept_plans import PLAN_RECORD, RECORD, PlanRecord, SeenChange, kept_plan, plan_ref
 from gitops.repository.kept_previews import kept_preview
 from gitops.repository.results import LogLine, RunResult, diagnostic_lines, logged, result_of
+from gitops.review.tests.verdicts import MAX_FAILURES, QueryTestReport
 
 _MAX_STATUS = 140
 _MOST_COVERED = 10
@@ -88,16 +98,21 @@ def report_plan(
     via_forge: frozenset[Tier] = frozenset(),
     verdict_missing: bool = False,
     standing: frozenset[tuple[str, ...]] = frozenset(),
+    tests: QueryTestReport | None = None,
 ) -> Iterator[LogLine]:
     """Report a plan.
 
     `others` are overlapping requests, `voids` are those whose approvals a merge makes stale, `explained` are addresses to
     describe in full, and `refusals` are refused commands. `via_forge` are the tiers of changes for which reviews and
     commands count as approvals. `verdict_missing` means that the forge's own verdict is required but is not "approved".
-    `earlier` are approvals that the target branch lacks anyway, and `standing` are its own warnings.
+    `earlier` are approvals that the target branch lacks anyway, `standing` are its own warnings, and `tests` are the
+    results of its query tests.
     """
     bot = context.bot
     state, text, result = plan_status(outcome, earlier, verdict_missing=verdict_missing)
+    if tests is not None and not tests.ok:
+        text = f"{text}; {failed_tests(tests)}"
+        state, result = (CheckState.FAILURE, RunResult.PROBLEMS) if tests.blocks else (state, result)
     caused = _without_used(outcome, standing)
     approvals = _gate_states(subject, caused, earlier, via_forge=via_forge)
     comment = PlanComment(
@@ -116,24 +131,33 @@ def report_plan(
         templates=context.templates,
         view=_view(context, outcome),
         preview=_preview(context, subject, outcome),
+        tests=tests,
     )
     bot.on_report(ClusterReport(comment, line := f"plan of {subject.cluster}: {text}", outcome.plan))
     not_kept, kept = "", None
     if subject.request and bot.person is not None:
         before = kept_plan(context.repository, subject.cluster, subject.request)
-        kept = plan_record(subject, outcome, before, voids)
+        kept = plan_record(subject, outcome, before, voids, tests)
         comment = replace(comment, since=kept.since)
         commit, not_kept = keep_plan(context, kept, outcome, comment)
         comment = replace(comment, ref=commit and plan_ref(subject.cluster, subject.request), kept=commit)
     body = plan_comment(replace(comment, run=bot.run_url))
     yield from _set_status(context, subject, "plan", state, text)
-    yield from _write_check(context, subject, state, text, body, caused.diagnostics)
-    quiet = outcome.lands and not (outcome.plan and outcome.plan.changes) and not (refusals or explained or voids)
+    failures = () if tests is None else tuple(tests.diagnostics())
+    notes = (*caused.diagnostics, *failures[:MAX_FAILURES])
+    yield from _write_check(context, subject, state, text, body, notes)
+    quiet = (
+        outcome.lands
+        and (tests is None or tests.ok)
+        and not (outcome.plan and outcome.plan.changes)
+        and not (refusals or explained or voids)
+    )
     shown = yield from _write_comment(context, subject, body, only_update=quiet)
     if kept is not None and not shown:
         _, not_kept = keep_plan(context, replace(kept, shown=False), outcome, comment)
     yield LogLine(line, result)
-    yield from diagnostic_lines((d for d in outcome.diagnostics if d.severity is Severity.ERROR), outcome.config_dir)
+    errors = (d for d in (*outcome.diagnostics, *failures) if d.severity is Severity.ERROR)
+    yield from diagnostic_lines(errors, outcome.config_dir)
     yield from map(LogLine, filter(None, [not_kept]))
 
 
@@ -615,12 +639,15 @@ def plan_record(
     outcome: PlanOutcome,
     before: PlanRecord | None = None,
     voids: Sequence[OtherRequest] = (),
+    tests: QueryTestReport | None = None,
 ) -> PlanRecord:
     """Return the record for a plan that is about to be reported. `before` is the previous record."""
     plan, numbers = outcome.plan, [each.number for each in voids]
     gates = [] if plan is None else [[r.resource, r.needed, len(r.approvals)] for r in plan.approvals_required]
     parts = [subject.head, [d.to_json() for d in outcome.diagnostics], gates, plan and plan.digest, numbers]
-    digest = canonical_digest(parts if numbers else parts[:-1])
+    verdicts = None if tests is None else plan_tests(tests)
+    told = parts if numbers or verdicts else parts[:-1]
+    digest = canonical_digest(told if verdicts is None else [*told, asdict(verdicts)])
     changed = [change.address for change in plan.changes] if plan else []
     found = PlanRecord(
         subject.cluster,
@@ -641,6 +668,7 @@ def plan_record(
             for each in outcome.diagnostics
             if each.code in UNKNOWN_AUTHORS and each.step is None and is_line(each.message) and is_line(each.fix or "")
         ),
+        tests=verdicts,
     )
     return replace(found, since=() if before is None else moved_since(before, found))
 

@@ -118,6 +118,8 @@ def _run(options: argparse.Namespace, cancel: Cancellation) -> int:
         for report in reports:
             comment = report.comment
             problems.extend((comment if isinstance(comment, RefusalComment) else comment.outcome).diagnostics)
+            if isinstance(comment, PlanComment) and comment.tests is not None:
+                problems.extend(comment.tests.diagnostics())
         show_form({**form, "problems": json.loads(redact(json.dumps(problems.to_json())))})
     _write_outputs(environ, result, reports, redact)
     return int(result)

@@ -13,7 +13,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gitops.cli.shared import FAILED, OK, USAGE, complain, from_here, lasting, say_report, show_error, show_form
+from gitops.cli.shared import (
+    FAILED,
+    OK,
+    USAGE,
+    complain,
+    from_here,
+    lasting,
+    run_plan_tests,
+    say_report,
+    show_error,
+    show_form,
+)
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostics, fix_of
 from gitops.core.errors import GitopsError
@@ -214,7 +225,17 @@ def _post_receive(_: list[str]) -> int:
     patience = {"true": timedelta(), "false": timedelta.max}.get(local.git.setting("gitops.progress") or "", PATIENCE)
     progress = LineLog(lambda line: write(f"gitops: {line}"), patience)
     try:
-        for line in receive_push(local, local.forge(), updates, pusher, actor=actor, person=bot, on_event=progress):
+        pushed = receive_push(
+            local,
+            local.forge(),
+            updates,
+            pusher,
+            actor=actor,
+            person=bot,
+            on_event=progress,
+            run_tests=run_plan_tests,
+        )
+        for line in pushed:
             write(f"gitops: {line.text}")
     except GitopsError as error:
         write(f"gitops: {error.code}: {error.detail}")

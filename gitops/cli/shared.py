@@ -6,7 +6,7 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from gitops.git.port import Person
     from gitops.repository.wiring.local import LocalRepository
     from gitops.repository.wiring.system import Setting
+    from gitops.review.tests.bind import BoundTest
+    from gitops.review.tests.verdicts import QueryTestResult
 
 OK, FAILED, USAGE = 0, 1, 2
 """Exit codes: no error, any error diagnostic, wrong usage."""
@@ -121,7 +123,15 @@ def bot_of(
         drill=drill,
         previews=None if silent else MachinePreviews(local, os.environ),
         private=private,
+        run_tests=run_plan_tests,
     )
+
+
+def run_plan_tests(tests: Sequence[BoundTest], workers: int, budget_s: float) -> Sequence[QueryTestResult]:
+    """Judge the query tests of a plan in worker processes."""
+    from gitops.review.tests.run import run_tests
+
+    return run_tests(tests, workers=workers, budget_s=budget_s)
 
 
 def shown_folder(options: argparse.Namespace, path: str) -> str:

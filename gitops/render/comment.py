@@ -69,6 +69,7 @@ from gitops.render.migrations import SHOWN, affected_views, breaks_views
 from gitops.render.plan_views import (
     ATOMIC,
     MOST_ROWS,
+    NO_CHANGES,
     PlanView,
     access_counts,
     access_views,
@@ -78,6 +79,7 @@ from gitops.render.plan_views import (
 )
 from gitops.render.text import apply_counts
 from gitops.render.words import count
+from gitops.review.tests.verdicts import QueryTestReport, difference_lines
 
 _REQUEST_PAGE = re.compile(r"(https?://.+)/(?:pulls?|merge_requests)/[0-9]+\Z")
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
@@ -347,6 +349,8 @@ def _plan_sections(comment: PlanComment, nodes: int, most: int | None) -> tuple[
         "others": comment.others,
         "voids": comment.voids,
         "preview": comment.preview,
+        "tests": "" if comment.tests is None else passed_tests(comment.tests),
+        "test_failures": () if comment.tests is None else _failed_views(comment.tests),
         "atomic": _sentence(ATOMIC),
         **(_NO_PLAN if view is None else _plan_values(view, gates, fixes, nodes, most)),
     }
@@ -604,7 +608,37 @@ def plan_verdict(comment: PlanComment, view: PlanView | None, gates: Sequence[Ap
     """Return a plan comment's first line."""
     more = [f"{count(len(comment.debts), 'countersignature')} missing"] if comment.debts else []
     more += ["review on the forge missing"] if comment.forge_verdict_missing else []
-    return headline(comment.outcome, view, sum(each.missing for each in gates), more, ready="ready to merge")
+    more += [failed_tests(comment.tests)] if comment.tests is not None and comment.tests.blocks else []
+    first = headline(comment.outcome, view, sum(each.missing for each in gates), more, ready="ready to merge")
+    return " · ".join([first, *more]) if first == NO_CHANGES and comment.tests is not None else first
+
+
+def passed_tests(report: QueryTestReport) -> str:
+    """Return how many tests passed, such as `42 of 42`."""
+    return f"{report.counts['passed']} of {len(report.results)}"
+
+
+def failed_tests(report: QueryTestReport) -> str:
+    """Return how many tests did not pass, such as `1 of 42 tests does not pass`."""
+    if not report.bad:
+        return "the tests are invalid"
+    return f"{report.bad} of {count(len(report.results), 'test')} {'does' if report.bad == 1 else 'do'} not pass"
+
+
+def _failed_views(report: QueryTestReport) -> tuple[TestFailureView, ...]:
+    """Return invalid files, then tests that did not pass, each with its difference."""
+    problems = [TestFailureView(each.code, each.source, each.path, each.message) for each in report.problems]
+    failed = [
+        TestFailureView(
+            each.code or Code.TEST_ERROR,
+            each.at,
+            each.resource,
+            f"{each.name}: {each.message}",
+            tuple(difference_lines(each.diff)),
+        )
+        for each in report.judged
+    ]
+    return (*problems, *failed)
 
 
 def apply_verdict(outcome: ApplyOutcome, missing: int) -> str:
@@ -625,6 +659,17 @@ def apply_verdict(outcome: ApplyOutcome, missing: int) -> str:
         return f"{counts} · converged"
     warnings = sum(d.severity is Severity.WARNING for d in outcome.diagnostics)
     return f"{counts} · not converged" + (f" · {count(warnings, 'warning')}" if warnings else "")
+
+
+@dataclass(frozen=True, slots=True)
+class TestFailureView:
+    """A test that did not pass: its code and place, the tested query, and the difference in `lines`."""
+
+    code: Code
+    source: SourceRef | None
+    resource: str
+    message: str
+    lines: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

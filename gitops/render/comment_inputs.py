@@ -13,6 +13,7 @@ from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic
 from gitops.render.plan_views import PlanView
 from gitops.render.previews import PreviewView
+from gitops.review.tests.verdicts import QueryTestReport
 
 Templates = Mapping[str, str]
 """The target branch's template texts that override the built-in ones, by name (`TEMPLATE_NAMES`)."""
@@ -139,7 +140,8 @@ class PlanComment(RequestComment):
     the next apply until they are countersigned. `since` are the differences from the last reported plan.
     `forge_verdict_missing` means that the trust rules also require an approving review, and there is none. `ref` and
     its commit `kept` store the full plan. `view` is the plan view that all printers share, if there is one.
-    `preview` is the preview of the request, if previews are on.
+    `preview` is the preview of the request, if previews are on. `tests` are the results of query tests, None if there
+    are no tests.
     """
 
     outcome: PlanOutcome
@@ -154,6 +156,7 @@ class PlanComment(RequestComment):
     kept: str = ""
     view: PlanView | None = None
     preview: PreviewView | None = None
+    tests: QueryTestReport | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -198,6 +198,9 @@ class PlanView:
         return "; ".join(parts)
 
 
+NO_CHANGES = "no changes"
+
+
 def headline(
     outcome: PlanOutcome, view: PlanView | None, missing: int, more: Sequence[str] = (), *, ready: str = ""
 ) -> str:
@@ -209,7 +212,7 @@ def headline(
     if not outcome.ok or view is None:
         return f"failed with {count(errors, 'error')}"
     if not view.plan.changes and outcome.lands:
-        return "no changes"
+        return NO_CHANGES
     obstacles = len({each.path for each in outcome.blockers if each.code != Code.DEBT_OPEN})
     stuck = [f"{count(obstacles, 'problem')} {'blocks' if obstacles == 1 else 'block'} the apply"] if obstacles else []
     asked = [f"{count(missing, 'approval')} missing"] if missing else []

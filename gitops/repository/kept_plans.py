@@ -32,6 +32,7 @@ from gitops.core.documents.forms import (
     DIGEST,
     LINE,
     OBJECT_ID,
+    TEXT,
     Form,
     FormMember,
     Members,
@@ -67,6 +68,27 @@ class SeenChange:
 
 
 @dataclass(frozen=True, slots=True)
+class PlanTestFailure:
+    """A test that did not pass: its code, its line in a file of the cluster folder (0 if unknown), and the reason."""
+
+    code: Code
+    file: str
+    line: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlanTests:
+    """The verdicts of a plan's query tests, and the first failures."""
+
+    passed: int
+    failed: int
+    error: int
+    not_run: int
+    failures: tuple[PlanTestFailure, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class PlanRecord:
     """A reported plan for merging `head` into `base`. `plan_digest` is None if there was no plan.
 
@@ -75,8 +97,8 @@ class PlanRecord:
     `missing` an approval, and the number of `errors`. `since` are the differences from the previous report that this
     report listed. `shown` is False until the forge has accepted the comment, so the next run writes it again. `seen`
     are the graphs of its data changes. `approved` are the changes with an approval that counts, `voids` are the requests
-    whose approvals become stale if this one is merged first, as the report warns, and `unknown` are the changes that no
-    one can approve yet.
+    whose approvals become stale if this one is merged first, as the report warns, `unknown` are the changes that no one
+    can approve yet, and `tests` are the verdicts of its query tests, None if it has none.
     """
 
     cluster: str
@@ -95,6 +117,7 @@ class PlanRecord:
     approved: tuple[str, ...] = ()
     voids: tuple[int, ...] = ()
     unknown: tuple[UnknownAuthors, ...] = ()
+    tests: PlanTests | None = None
 
 
 _MEMBERS: Members = {
@@ -146,7 +169,20 @@ _WITH_APPROVALS: Members = {
 }
 
 
+_TESTS: Form[PlanTests] = record(
+    PlanTests,
+    {
+        **dict.fromkeys(("passed", "failed", "error", "not_run"), integer()),
+        "failures": list_of(
+            record(PlanTestFailure, {"code": enum(Code), "file": TEXT, "line": integer(), "message": TEXT})
+        ),
+    },
+)
+
+
 def _version(kept: PlanRecord) -> int:
+    if kept.tests is not None:
+        return 7
     counted = any(each.counts is not None for each in kept.seen)
     if counted or kept.approved or kept.voids or kept.unknown:
         return 6
@@ -163,6 +199,7 @@ PLAN_RECORD = Document(
         4: record(PlanRecord, {**_SHOWN, "seen": list_of(record(SeenChange, _SEEN_CHANGE))}),
         5: record(PlanRecord, {**_SHOWN, "seen": list_of(record(SeenChange, _DATED))}),
         6: record(PlanRecord, _WITH_APPROVALS),
+        7: record(PlanRecord, {**_WITH_APPROVALS, "tests": _TESTS}),
     },
     code=Code.REQUEST_INVALID,
     limit=1024 * 1024,

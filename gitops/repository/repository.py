@@ -311,6 +311,10 @@ class Repository(ABC):
             tree = merged.tree
         return Candidate(request.head, tree, target, request.target, takes_back(git, target, request.head))
 
+    def merged_tree(self, request: ChangeRequest) -> str:
+        """Return the root tree of a change request as it would be merged now. Raises the errors of `merging`."""
+        return self._root_of(self.merging(request))
+
     def _root_of(self, candidate: Candidate) -> str:
         return candidate.tree or self.git.commit(candidate.commit).tree
 

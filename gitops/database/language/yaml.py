@@ -138,7 +138,8 @@ def spans(text: str) -> dict[tuple[int, int], tuple[int, int]]:
 
     found: dict[tuple[int, int], tuple[int, int]] = {}
     stack: list[tuple[Any, int]] = []
-    for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+    events: Iterator[Any] = yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    for event in events:
         name = type(event).__name__
         if name in ("SequenceStartEvent", "MappingStartEvent"):
             stack.append((event, event.end_mark.index))

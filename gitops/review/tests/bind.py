@@ -41,6 +41,7 @@ MAX_BYTES = 8 * 1024 * 1024
 _MAX_PATTERN = 1_000
 _ENDS = {"from": PropType(Scalar.STRING), "to": PropType(Scalar.STRING)}
 _TEXT = PropType(Scalar.STRING)
+_NOWHERE = YamlScalar("", ScalarType.NULL, 1, 1)
 
 
 class GraphUnderTest(Protocol):
@@ -319,9 +320,10 @@ class _Binder:
         if isinstance(node, YamlScalar) and node.text in known:
             return node.text
         text = node.text if isinstance(node, YamlScalar) else ""
-        near = did_you_mean(text, known)
+        # There are too many codes to compare with all of them.
+        near = did_you_mean(text, [code for code in known if code[:3] == text[:3]])
         message = f"error: '{shown(text)}' is not an error code" + (f"; {near}" if near else "")
-        self._report(Code.TEST_SUBJECT_UNKNOWN, node, message, fix="gitops issues lists the codes; write one of them")
+        self._report(Code.TEST_SUBJECT_UNKNOWN, node, message)
         return None
 
     def _rows(
@@ -421,11 +423,11 @@ class _Fixtures:
             for record, place in self._records(fixture):
                 records.append((record, place))
                 if len(records) > MAX_ROWS:
-                    return self._stop(fixture.name, f"fixture {fixture.name.text} has more than {MAX_ROWS} records")
+                    self._report(fixture.name, f"the fixture has more than {MAX_ROWS} records")
+                    return None
         if sum(len(record) for record, _ in records) > MAX_BYTES:
-            return self._stop(
-                name or YamlScalar("", ScalarType.NULL, 1, 1), f"the fixture has more than {MAX_BYTES} bytes"
-            )
+            self._report(name or _NOWHERE, f"the fixture has more than {MAX_BYTES} bytes")
+            return None
         if self._found.has_errors:
             return None
         schema = self._graph.schema_source
@@ -495,24 +497,21 @@ class _Fixtures:
                 self._found.add(Code.TEST_VALUE_TYPE, self._file.path, where, source=place, fix=error.fix)
                 ok = False
         given = set(values) | {name.text for name, _ in row.entries}
-        for name in sorted(set(_required(declared)) - given):
-            value = None if not fill or name in _never_filled(declared) else filled(types[name])
+        for left_out in sorted(set(_required(declared)) - given):
+            value = None if not fill or left_out in _never_filled(declared) else filled(types[left_out])
             if value is None:
-                key = "the key " if isinstance(declared, NodeType) and name in (declared.key or ()) else ""
-                fix = f"add {name}: VALUE" + ("" if fill or key else ", or fill: required to the fixture")
-                self._report(row, f"the row of {declared.name} leaves out {key}{name}", fix=fix)
+                key = "the key " if isinstance(declared, NodeType) and left_out in (declared.key or ()) else ""
+                fix = f"add {left_out}: VALUE" + ("" if fill or key else ", or fill: required to the fixture")
+                self._report(row, f"the row of {declared.name} leaves out {key}{left_out}", fix=fix)
                 ok = False
             else:
-                values[name] = value
+                values[left_out] = value
         if not ok:
             return None
         data = {name: value for name, value in values.items() if name not in ends}
         if isinstance(declared, NodeType):
             return {"type": declared.name, "data": data}
         return {"edge": declared.name, "from": values["from"], "to": values["to"], "data": data}
-
-    def _stop(self, node: YamlScalar, message: str) -> None:
-        self._report(node, message)
 
     def _report(self, node: YamlNode, message: str, fix: str | None = None) -> None:
         self._found.add(Code.TEST_FIXTURE_INVALID, self._file.path, message, source=self._file.place(node), fix=fix)

@@ -47,8 +47,8 @@ def compare_rows(
     if form == "contains":
         if not missing:
             return None
-        missing, unexpected, changed = _paired(missing, unexpected, close)
-        return _difference(missing, [], changed)
+        lost, _, changed = _paired(missing, unexpected, close)
+        return _difference(lost, [], changed)
     if not missing and not unexpected and form != "ordered":
         return None
     return _difference(*_paired(missing, unexpected, close))

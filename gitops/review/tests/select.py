@@ -12,7 +12,8 @@ from fnmatch import fnmatchcase
 from posixpath import dirname, join, normpath, relpath
 from typing import NamedTuple
 
-from gitops.cluster.config.load import LoadedPolicy, enforced_by
+from gitops.cluster.config.load import enforced_by
+from gitops.cluster.config.loader import LoadedPolicy
 from gitops.cluster.config.source import PathKind, SourceError, SourceTree
 from gitops.cluster.model.address import Address, query_address, schema_address
 from gitops.cluster.model.resource import DesiredState, GraphDeclaration

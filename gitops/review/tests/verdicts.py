@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import field
+from collections.abc import Mapping
+from dataclasses import field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -81,12 +82,17 @@ class QueryTestCoverage:
 
 @dataclass(frozen=True, slots=True)
 class QueryTestReport:
-    """A run of tests. `problems` are those of files and of the run itself."""
+    """A run of tests. `problems` are those of files and of the run itself.
+
+    `incomplete` is the severity of tests that were not run. Without `required`, no failure is an error.
+    """
 
     results: tuple[QueryTestResult, ...] = ()
     problems: tuple[Diagnostic, ...] = ()
     ms: int = 0
     coverage: QueryTestCoverage | None = None
+    incomplete: Severity = Severity.ERROR
+    required: bool = True
 
     @property
     def counts(self) -> dict[str, int]:
@@ -95,16 +101,31 @@ class QueryTestReport:
         return {verdict.value: found[verdict] for verdict in QueryTestVerdict}
 
     @property
+    def judged(self) -> tuple[QueryTestResult, ...]:
+        """The tests that failed or could not be judged."""
+        unlucky = (QueryTestVerdict.FAILED, QueryTestVerdict.ERROR)
+        return tuple(each for each in self.results if each.verdict in unlucky)
+
+    @property
     def ok(self) -> bool:
         """Whether every test passed, and no file has an error."""
-        return not any(each.severity is Severity.ERROR for each in self.problems) and all(
-            each.verdict is QueryTestVerdict.PASSED for each in self.results
-        )
+        return not (self.bad or any(each.severity is Severity.ERROR for each in self.problems))
+
+    @property
+    def bad(self) -> int:
+        """The number of tests that did not pass. Tests that were not run count if that is an error."""
+        fine = {QueryTestVerdict.PASSED} | (set() if self.incomplete is Severity.ERROR else {QueryTestVerdict.NOT_RUN})
+        return sum(each.verdict not in fine for each in self.results)
+
+    @property
+    def blocks(self) -> bool:
+        """Whether the plan must not succeed."""
+        return self.required and not self.ok
 
     def diagnostics(self) -> Diagnostics:
-        """Return all problems: of files and the run, then of each test that did not pass."""
-        failed = (each.problem() for each in self.results if each.verdict is not QueryTestVerdict.PASSED)
-        return Diagnostics([*self.problems, *failed])
+        """Return all problems: of files and the run, then of each test that failed or could not be judged."""
+        severity = Severity.ERROR if self.required else Severity.WARNING
+        return Diagnostics([*self.problems, *(replace(each.problem(), severity=severity) for each in self.judged)])
 
 
 def difference_lines(diff: Mapping[str, Any] | None) -> list[str]:
@@ -125,21 +146,13 @@ def _row(row: Mapping[str, Any]) -> str:
 
 
 def _cell(value: Any) -> str:
-    import json
-
     return (
         value if isinstance(value, str) and value and value.strip() == value else json.dumps(value, ensure_ascii=False)
     )
 
 
 def summary(counts: Mapping[str, int]) -> str:
-    """Return the counts in one line, such as `41 of 42 passed, 1 failed`."""
+    """Return the counts in one line, such as `41 of 42 passed, 1 failed`. Order and time play no part."""
     total, passed = sum(counts.values()), counts.get("passed", 0)
     rest = [f"{counts[name]} {name.replace('_', ' ')}" for name in ("failed", "error", "not_run") if counts.get(name)]
     return ", ".join([f"{passed} of {total} passed", *rest])
-
-
-def verdict_of(results: Sequence[QueryTestResult]) -> QueryTestVerdict:
-    """Return the worst verdict."""
-    order = (QueryTestVerdict.FAILED, QueryTestVerdict.ERROR, QueryTestVerdict.NOT_RUN)
-    return next((each for each in order if any(r.verdict is each for r in results)), QueryTestVerdict.PASSED)
