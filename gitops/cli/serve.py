@@ -27,6 +27,7 @@ from gitops.core.redact import Redactor, Secret
 from gitops.forge.events import Event
 from gitops.render.characters import visible
 from gitops.render.words import count
+from gitops.repository.report_folder import ServedReport
 from gitops.repository.results import LogLine
 from gitops.repository.wiring.system import SystemClock
 from gitops.server.queue import EventQueue
@@ -56,6 +57,7 @@ def serve(options: argparse.Namespace, environ: Mapping[str, str] | None = None,
     environ, faults = os.environ if environ is None else environ, faults or NoFaults()
     stop, cancel = StopSignal(), Cancellation()
     own_environ, secrets = server_environment(environ), _secrets(options.secret_file, environ)
+    report = _report(options)
     api_tokens = read_tokens(_text_of(options.api_tokens, environ.get(_API_TOKENS, ""), Code.API_TOKENS_INVALID))
     served = [
         ServedRepository(path, options.remote, options.forge, own_environ, stop.pause, cancel, faults)
@@ -69,7 +71,7 @@ def serve(options: argparse.Namespace, environ: Mapping[str, str] | None = None,
         stop=stop,
         faults=faults,
     )
-    server = _server(options, {each.name: each for each in served}, secrets, api_tokens, context)
+    server = _server(options, {each.name: each for each in served}, secrets, api_tokens, context, report)
     signals = (signal.SIGTERM, signal.SIGINT)
 
     def heed(*_: object) -> None:
@@ -94,6 +96,7 @@ def _server(
     secrets: tuple[Secret, ...],
     api_tokens: tuple[ApiToken, ...],
     context: ServerContext,
+    report: tuple[ServedReport, list[Secret]] | None,
 ) -> Server:
     from gitops.cli.served import IssuerRules, open_cluster, webhook_format
 
@@ -141,7 +144,24 @@ def _server(
     api = None
     if api_tokens or identify is not None:
         api = ClusterApi(api_tokens, partial(open_cluster, served), events, context, identify)
-    return Server(events, settings, handle, context, ready, api)
+    return Server(events, settings, handle, context, ready, api, report)
+
+
+def _report(options: argparse.Namespace) -> tuple[ServedReport, list[Secret]] | None:
+    """Return the report to serve and the tokens for it. Raises UsageError if strangers could read it."""
+    from gitops.cli.served import read_tokens
+    from gitops.serving.access import is_loopback
+
+    if options.pages is None:
+        return None
+    if options.pages_token_file is None and not is_loopback(options.listen[0]):
+        detail = f"--pages needs --pages-token-file with --listen {options.listen[0]}, because a report names people"
+        raise UsageError(Code.USAGE_ERROR, detail)
+    text = "" if options.pages_token_file is None else _text_of(options.pages_token_file, "", Code.API_TOKENS_INVALID)
+    tokens = read_tokens(text)
+    if options.pages_token_file is not None and not tokens:
+        raise UsageError(Code.API_TOKENS_INVALID, f"the file {options.pages_token_file} has no token")
+    return ServedReport(Path(options.pages)), [each.secret for each in tokens]
 
 
 def _secrets(file: str | None, environ: Mapping[str, str]) -> tuple[Secret, ...]:

@@ -30,6 +30,7 @@ from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.core.errors import GitopsError, UsageError, system_reason
 from gitops.render.characters import visible
 from gitops.render.commands import completing, with_typed
+from gitops.repository.report_folder import ServedReport
 from gitops.repository.wiring.system import RandomIds, SystemClock
 
 if TYPE_CHECKING:
@@ -241,6 +242,8 @@ def _work(
         ids, known = RandomIds(), tokens.current
         context = HttpContext(source, booted.state, known, clock, ids, record, limits, reload=reload, observer=metrics)
         context = replace(context, verifier=_verifier, public_url=options.public_url, replica=replica)
+        if options.pages is not None:
+            context = replace(context, report=ServedReport(Path(options.pages)))
         if keeper.supervisor is not None:
             context = replace(context, replace=partial(os.kill, os.getpid(), signal.SIGTERM))
         app = HttpApp(context, ROUTES)

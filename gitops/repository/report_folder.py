@@ -89,10 +89,9 @@ class ReportFolder:
         return frozenset(path for folder in ("", *folders) for path in self._listed(folder))
 
     def page(self, path: str) -> bytes | None:
-        """Return a file of the last report, or None for any other path and for a file that differs from its digest."""
-        wanted = None if self.record is None else self.record.files.get(path)
-        data = None if wanted is None else self._read(path)
-        return data if data is not None and digest(data) == wanted else None
+        """Return a file of the last report or its record. None for any other path."""
+        known = {} if self.record is None else self.record.files
+        return self._read(path) if path in known or (path == RECORD and known) else None
 
     def differs(self, path: str, data: bytes) -> bool:
         """Return True if a file does not have this content."""
@@ -169,6 +168,57 @@ class ReportFolder:
             with suppress(OSError):
                 part.unlink()
             raise GitopsError(Code.REPORT_WRITE_FAILED, error.strerror or str(error), path=str(file)) from error
+
+
+@dataclass(frozen=True, slots=True)
+class ServedPage:
+    """A page as a server sends it."""
+
+    data: bytes
+    media_type: str
+    etag: str
+
+
+PAGE_HEADERS: Mapping[str, str] = MappingProxyType(
+    {
+        "Cache-Control": "private, no-cache",
+        "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+        "Referrer-Policy": "no-referrer",
+        "X-Content-Type-Options": "nosniff",
+    }
+)
+"""Headers of a served page. A page without a script has a stricter content security policy of its own, and both apply."""
+
+_MEDIA_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".atom": "application/atom+xml; charset=utf-8",
+    ".json": "application/json",
+}
+
+
+class ServedReport:
+    """The pages of a folder that `gitops report` writes, for a server. It never returns any other file of the folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._place = folder
+        self._seen: tuple[int, int] | None = None
+        self._folder = ReportFolder(folder, fresh=True)
+
+    def page(self, path: str) -> ServedPage | None:
+        """Return a page; an empty path is the first one. None if there is no such page, or no report yet."""
+        path = path or "index.html"
+        try:
+            found = (self._place / RECORD).stat()
+        except OSError:
+            return None
+        if self._seen != (seen := (found.st_mtime_ns, found.st_size)):
+            self._folder, self._seen = ReportFolder(self._place), seen
+        data = self._folder.page(path)
+        kind = _MEDIA_TYPES.get(Path(path).suffix)
+        return None if data is None or kind is None else ServedPage(data, kind, f'"{digest(data)[:32]}"')
 
 
 def _is_plain(path: str) -> bool:

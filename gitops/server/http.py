@@ -4,6 +4,7 @@
     GET /healthz        `ok` while all threads run
     GET /readyz         `ok` while all threads run and the queue can accept an event
     GET /metrics        metrics for Prometheus, if the operator enables them
+    GET /-/report/      the pages of a written report, if the operator names its folder
     /v1/clusters/...    the API for programs, if the operator issues tokens: `gitops.server.api`
 
 1. The time of a connection is limited, from its first byte to the last byte of the answer, however slowly bytes arrive.
@@ -16,7 +17,9 @@ Source of the options: https://www.uvicorn.org/settings/.
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import hmac
 import logging
 import threading
 import time
@@ -28,7 +31,7 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.responses import PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -37,8 +40,10 @@ from gitops.cluster.changesets.stream import StreamItem
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError, UsageError
+from gitops.core.redact import Secret
 from gitops.render.changesets import item_form
 from gitops.render.json_text import to_line, to_text
+from gitops.repository.report_folder import PAGE_HEADERS, ServedReport
 from gitops.server.api import ApiAnswer, ApiRequest, ClusterApi, EventStream
 from gitops.server.deliveries import NOT_FOUND, DeliveryReceiver, HttpAnswer
 from gitops.server.queue import EventQueue
@@ -321,3 +326,56 @@ def _pieces(
 def _json_response(answer: ApiAnswer) -> Response:
     headers = {**_CLOSE, **answer.headers}
     return Response(to_text(answer.form), answer.status, headers=headers, media_type="application/json")
+
+
+# The routes of a written report: `--pages DIR` serves the files of DIR below `/-/report/`.
+#
+# A report names people. So without tokens it is served only on a loopback address, which `gitops.cli.serve` checks; with
+# tokens, each request needs one: as a bearer token or, from a browser, as the password of HTTP Basic authentication (RFC 7617).
+
+_DONE = {"connection": "close"}
+_ASK = {
+    "connection": "close",
+    "www-authenticate": 'Basic realm="gitops report", charset="UTF-8"',
+    "cache-control": "no-store",
+}
+_UNCHANGED = 304
+
+
+def report_routes(report: ServedReport, tokens: Sequence[Secret]) -> list[Route]:
+    """Return the routes. Without `tokens`, everyone who can connect can read the pages."""
+
+    async def page(request: Request) -> Response:
+        if tokens and not _is_known(request.headers.get("authorization", ""), tokens):
+            return PlainTextResponse("a token is required\n", 401, headers=_ASK)
+        found = await run_in_threadpool(report.page, request.path_params.get("path", ""))
+        if found is None:
+            return PlainTextResponse("not found\n", 404, headers=_DONE)
+        headers = {**PAGE_HEADERS, **_DONE, "ETag": found.etag}
+        known = [each.strip().removeprefix("W/") for each in request.headers.get("if-none-match", "").split(",")]
+        if found.etag in known:
+            return Response(status_code=_UNCHANGED, headers=headers)
+        return Response(found.data, media_type=found.media_type, headers=headers)
+
+    async def folder(_: Request) -> Response:
+        return RedirectResponse("/-/report/", 308, headers=_DONE)
+
+    return [
+        Route("/-/report", folder, methods=["GET"]),
+        Route("/-/report/{path:path}", page, methods=["GET"]),
+    ]
+
+
+def _is_known(given: str, tokens: Sequence[Secret]) -> bool:
+    """Return True if an authorization header has one of the tokens. Takes the same time for each of them."""
+    scheme, _, value = given.strip().partition(" ")
+    value = value.strip()
+    if scheme.lower() == "basic":
+        try:
+            value = base64.b64decode(value, validate=True).decode("utf-8", "replace").partition(":")[2]
+        except ValueError:
+            return False
+    elif scheme.lower() != "bearer":
+        return False
+    results = [hmac.compare_digest(value.encode(), each.reveal().encode()) for each in tokens]
+    return any(results)

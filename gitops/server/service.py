@@ -21,12 +21,14 @@ from functools import partial
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import ConflictError, GitopsError, RemoteError
 from gitops.core.faults import around
+from gitops.core.redact import Secret
 from gitops.forge.events import Event, TickEvent, TimerEvent
 from gitops.render.words import count
+from gitops.repository.report_folder import ServedReport
 from gitops.repository.results import LogLine, RunResult, combined_result
 from gitops.server.api import ClusterApi
 from gitops.server.deliveries import DeliveryReceiver, WebhookFormat
-from gitops.server.http import ListenAddress, Listener, api_routes, make_app
+from gitops.server.http import ListenAddress, Listener, api_routes, make_app, report_routes
 from gitops.server.queue import EventQueue, QueuedEvent, event_subject, read_event
 from gitops.server.shared import ServerContext, UnwrittenError
 
@@ -250,10 +252,11 @@ class Server:
         context: ServerContext,
         ready: Callable[[ListenAddress], None],
         api: ClusterApi | None = None,
+        report: tuple[ServedReport, Sequence[Secret]] | None = None,
     ) -> None:
         """Create a server without opening anything. `ready` is called with the address once connections are accepted.
 
-        Without `api`, programs cannot send requests.
+        Without `api`, programs cannot send requests. `report` is served with these tokens.
         """
         self._queue, self._settings, self._context, self._ready = queue, settings, context, ready
         self._workers = WorkerPool(queue, handle, context, settings.retry)
@@ -269,7 +272,10 @@ class Server:
             healthy=lambda: self._workers.alive,
             max_body_bytes=settings.max_body_bytes,
             metrics=settings.metrics,
-            more=() if api is None else api_routes(api, context, longest_s=longest, stopping=stopping),
+            more=(
+                *(() if report is None else report_routes(*report)),
+                *(() if api is None else api_routes(api, context, longest_s=longest, stopping=stopping)),
+            ),
         )
         self._listener = Listener(app, settings.address, self._start)
 

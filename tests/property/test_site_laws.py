@@ -161,10 +161,10 @@ def test_any_text_gives_well_formed_pages_without_what_no_template_has(site: Sit
     assert list(pages(site)) == made
 
 
-@given(st.integers(1, 600), HOSTILE)
-@settings(max_examples=4, deadline=None)
+@given(st.integers(1, 200), HOSTILE)
+@settings(max_examples=3, deadline=None)
 def test_a_page_of_any_length_fits_and_stays_well_formed(number: int, evil: str) -> None:
-    form = {"changes": [{"resource": f"{evil}{each}", "details": [evil] * 20} for each in range(number)]}
+    form = {"changes": [{"resource": f"{evil}{each}", "details": [evil] * 90} for each in range(number)]}
     request = RequestFacts(number=7, ref="r", kept="k", head="h", form=form, text=f"{evil}\n" * number)
     status = StatusOutcome(config_dir="")
     site = SiteFacts(

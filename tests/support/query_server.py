@@ -23,6 +23,7 @@ from gitops.core.clock import Clock
 from gitops.core.diagnostics import Diagnostics
 from gitops.database.graph import ReadCache, open_snapshot
 from gitops.database.language.query import check_query, parse_queries
+from gitops.repository.report_folder import ServedReport
 from gitops.repository.wiring.system import RandomIds, SystemClock
 from gitops.serving.access import JSON, BearerTokens, load_tokens
 from gitops.serving.generation import Generation, PolicyCover, ServedGraph, StoredQuery
@@ -160,6 +161,7 @@ def running(
     observer: Observer | None = None,
     *,
     direct: bool = True,
+    report: ServedReport | None = None,
 ) -> Iterator[Running]:
     """Serve a generation on a free port of loopback; without tokens to everybody. Reads can be answered `direct`ly."""
     # A test of the command in this process may have left a log on a stream that is closed by now.
@@ -170,7 +172,7 @@ def running(
     if found:
         state = PolicyCover.POLICY_ENABLED if made.guarded else PolicyCover.DEFAULT_DENY
     context = HttpContext(source, state, lambda: found, clock or SystemClock(), RandomIds(), log.append, reload=reload)
-    context = replace(context, limits=limits or context.limits, observer=observer, public_url=PUBLIC_URL)
+    context = replace(context, limits=limits or context.limits, observer=observer, public_url=PUBLIC_URL, report=report)
     app = HttpApp(context, routes, direct=direct)
     with (
         serving(app) as port,

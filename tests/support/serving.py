@@ -19,6 +19,7 @@ from gitops.cli.served import webhook_format
 from gitops.core.clock import Clock
 from gitops.core.redact import Redactor, Secret
 from gitops.forge.events import Event
+from gitops.repository.report_folder import ServedReport
 from gitops.repository.results import LogLine
 from gitops.repository.wiring.system import SystemClock
 from gitops.server.api import ApiToken, ClusterApi, ServedCluster
@@ -126,6 +127,7 @@ class Setting:
     clock: Clock = field(default_factory=SystemClock)
     most: int = 10_000
     api: tuple[Sequence[ApiToken], Callable[[str, str | None], ServedCluster]] | None = None
+    report: tuple[ServedReport, Sequence[Secret]] | None = None
     settings: ServerSettings = field(
         default_factory=lambda: ServerSettings(
             ListenAddress("127.0.0.1", 0),
@@ -161,7 +163,7 @@ def serving(setting: Setting) -> Iterator[Serving]:
         begun.set()
 
     api = None if setting.api is None else ClusterApi(*setting.api, queue, context)
-    server = Server(queue, setting.settings, setting.handle, context, ready, api)
+    server = Server(queue, setting.settings, setting.handle, context, ready, api, setting.report)
     thread = threading.Thread(target=run)
     thread.start()
     try:

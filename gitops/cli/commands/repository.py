@@ -123,6 +123,17 @@ BOT = Command(
                 default="60s",
             ),
             flag("--metrics", "serve Prometheus metrics at /metrics"),
+            Argument(
+                "--pages",
+                "DIR",
+                "serve the pages that gitops report --output DIR writes, below /-/report/; needs --pages-token-file unless"
+                " --listen is a loopback address",
+            ),
+            Argument(
+                "--pages-token-file",
+                "FILE",
+                "tokens for the pages, one per line: NAME read TOKEN; browsers send one as password",
+            ),
         ),
         Command(
             "queue",
@@ -221,6 +232,11 @@ SERVE = Command(
         "NAME",
         "name of this server in its reports, unique in the cluster (default: the host name and random characters)",
         type=replica,
+    ),
+    Argument(
+        "--pages",
+        "DIR",
+        "serve the pages that gitops report --output DIR writes, below /-/report/, to actors with the permission reload",
     ),
     flag("--no-report", "do not write a report of the served revision to the cluster's storage"),
     Argument(

@@ -112,7 +112,7 @@ def pages(site: SiteFacts) -> Iterator[Page]:
     for number in site.due:
         yield _entry_page(render, site.entries[number])
     last = _pages_of(site.count)
-    for number in range(page_of_entry(site.due.start) if site.due else last, last + 1):
+    for number in range(page_of_entry(site.due.start) if site.due else max(1, last), last + 1):
         first, end = (number - 1) * PER_PAGE + 1, min(number * PER_PAGE, site.count)
         rows = [_row(site.entries[each]) for each in range(first, end + 1)]
         values = {"number": number, "first": first, "last": end, "entries": rows}

@@ -36,7 +36,7 @@ from gitops.serving import answers
 from gitops.serving.access import refuse_other_sites
 from gitops.serving.answers import JSON, ApiCode, ApiProblem, BodyAnswer, ProblemError, json_answer, not_found
 from gitops.serving.generation import PolicyCover, ServedGraph
-from gitops.serving.http import change_routes, feed_routes, graph_routes, queries, tools
+from gitops.serving.http import change_routes, feed_routes, graph_routes, queries, report_routes, tools
 from gitops.serving.http.admin import Load
 from gitops.serving.http.bodies import GraphsAnswer, HealthAnswer, ProtectedResourceAnswer, ReloadAnswer
 from gitops.serving.http.call import Call, ClientGoneError, Receive, Scope, Send, Shared, send_stream
@@ -394,4 +394,5 @@ ROUTES: tuple[Route, ...] = (
     *change_routes.ROUTES,
     *feed_routes.ROUTES,
     *tools.ROUTES,
+    *report_routes.ROUTES,
 )

@@ -33,6 +33,7 @@ from gitops.serving.logs import JoinedForm
 
 if TYPE_CHECKING:
     from gitops.identity.verify import TokenVerifier
+    from gitops.repository.report_folder import ServedReport
     from gitops.serving.replica import ReadReplica
 
 T = TypeVar("T")
@@ -347,7 +348,7 @@ class HttpContext:
     loop's thread. `observer` is None without metrics. `replace` replaces this process, if it has a stuck thread, with a
     new one, or None if nothing would start it. `verifier` always returns the same verifier of identity provider tokens.
     `public_url` is the address at which clients reach the server, `https://HOST`. `replica` is None unless the server
-    is a read replica.
+    is a read replica. `report` is None unless the server also serves a report.
     """
 
     generations: GenerationSource
@@ -363,3 +364,4 @@ class HttpContext:
     verifier: Callable[[], TokenVerifier] | None = None
     public_url: str | None = None
     replica: ReadReplica | None = None
+    report: ServedReport | None = None
