@@ -345,6 +345,8 @@ def main() -> None:
     print(f"\nDone in {time.monotonic() - started:.0f} s. To see every command, run: make demo VERBOSE=1")
     print("The folder is kept. To act as alice or bob in it, use ./as, for example:\n")
     print(NEXT.replace("@FOLDER@", shlex.quote(str(folder))))
+    demo.prepare("bot", "gitops", "report", "--repo", "server.git", "--output", "report", at=".")
+    print(f"\nTo see the cluster and its ledger in a browser, open {(folder / 'report' / 'index.html').as_uri()}")
 
 
 if __name__ == "__main__":

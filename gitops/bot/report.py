@@ -141,7 +141,9 @@ def report_plan(
         comment = replace(comment, since=kept.since)
         commit, not_kept = keep_plan(context, kept, outcome, comment)
         comment = replace(comment, ref=commit and plan_ref(subject.cluster, subject.request), kept=commit)
-    body = plan_comment(replace(comment, run=bot.run_url))
+    pages = context.config.report_address(subject.cluster) if subject.request else ""
+    page = f"{pages}requests/{subject.request}.html" if pages else ""
+    body = plan_comment(replace(comment, run=bot.run_url, report=page))
     yield from _set_status(context, subject, "plan", state, text)
     failures = () if tests is None else tuple(tests.diagnostics())
     notes = (*caused.diagnostics, *failures[:MAX_FAILURES])

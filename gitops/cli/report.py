@@ -54,7 +54,7 @@ def report(options: argparse.Namespace) -> int:
     except GitopsError as error:
         problems.add_error(error)
     folder = ReportFolder(Path(options.output))
-    form = canonical_digest({"base": _base(options), "filter": options.filter, "form": page_form()})
+    form = canonical_digest({"base": _base(local, rule, options), "filter": options.filter, "form": page_form()})
     known = ReportFolder(Path(options.output), fresh=True) if options.check else folder
     site, bad = _facts(options, local, rule, head, known, form)
     new = ReportRecord(site.cluster, site.head, site.count, form, {}, bad, _request_keys(site))
@@ -72,10 +72,9 @@ class _Written:
     files: int
 
 
-def _base(options: argparse.Namespace) -> str:
-    """Return the address of the report with a slash at its end: that of the option, otherwise an empty text."""
-    given: str | None = options.base_url
-    return "" if not given else given.rstrip("/") + "/"
+def _base(local: LocalRepository, rule: ClusterRule, options: argparse.Namespace) -> str:
+    """Return the address of the report with a slash at its end: that of the option, otherwise that of `gitops.yaml`."""
+    return f"{options.base_url}/" if options.base_url else local.config().report_address(rule.name)
 
 
 def _facts(
@@ -109,7 +108,7 @@ def _facts(
         graphs=graphs,
         scopes=scopes,
         policies=policies,
-        base=_base(options),
+        base=_base(local, rule, options),
         filter=options.filter,
     )
     return site, {str(each.number): each.code.value for each in checked.findings}

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from gitops.cluster.changesets.runs import longest
+from gitops.cluster.changesets.runs import critical_path, longest
 from gitops.cluster.changesets.stream import FullState, StreamItem
 from gitops.cluster.ledger.changesets import CHANGESET, EVENT
 from gitops.cluster.model import changeset as model
@@ -240,7 +240,7 @@ def run_lines(run: RunRecord, nodes: int) -> list[str]:
 
     The result, the preceding node and the awaited locks follow the bar. `nodes` is the number of nodes in the execution
     graph, which can be higher than the number in the record: for a large run, only the longest 60 are shown, and the
-    barriers passed by the last write are not recorded.
+    barriers passed by the last write are not recorded. The last line is the critical path, if it has several nodes.
     """
     shown = longest(run, MOST_BARS).nodes
     span = max((node.finished for node in run.nodes), default=0)
@@ -264,6 +264,8 @@ def run_lines(run: RunRecord, nodes: int) -> list[str]:
         elif waited >= _SHORTEST_WAIT and waited * _COLUMNS > span:
             said.append(f"waited {_seconds(waited)} for a worker")
         lines.append(f"    {visible(node.id):{width}} |{bar}| {visible(', '.join(said))}")
+    if (way := critical_path(run)) and len(way) > 1:
+        lines.append(f"    critical path: {visible(' > '.join(way))}")
     return lines
 
 

@@ -436,6 +436,7 @@ def _sections(
     }
     request = f"Request {subject.request}" if subject.request else "No change request"
     places = [link(comment.run, "job page")] if comment.run else []
+    places += [link(comment.report, "report")] if comment.report else []
     places += [link(commit_address(subject.page, kept), ref)] if ref else []
     full = f" Full {'plan' if ref else 'report'}: {', '.join(places)}." if places else ""
     foot = Section("Reference", MUST_KEEP, f"---\n\n{request}, {about}{full}")

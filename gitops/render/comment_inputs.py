@@ -118,8 +118,8 @@ class RequestComment:
     """Input that every comment on a change request needs.
 
     `refusals` are refused commands. `forge_commands` means that comments can give commands, which include the cluster
-    if there are `several`. `run` is the URL of the job. `approve_all` is a single command for all missing approvals, if
-    there are several.
+    if there are `several`. `run` is the URL of the job, and `report` the URL of the request's page in a published report.
+    `approve_all` is a single command for all missing approvals, if there are several.
     """
 
     subject: CommentSubject
@@ -128,6 +128,7 @@ class RequestComment:
     several: bool = False
     approve_all: str = ""
     run: str = ""
+    report: str = ""
     templates: Templates = field(default_factory=dict)
 
 

@@ -188,7 +188,7 @@ PAGE_HEADERS: Mapping[str, str] = MappingProxyType(
         "X-Content-Type-Options": "nosniff",
     }
 )
-"""Headers of a served page. A page without a script has a stricter content security policy of its own, and both apply."""
+"""Headers of a served page. A page without a script has a stricter content security policy, and both apply."""
 
 _MEDIA_TYPES = {
     ".html": "text/html; charset=utf-8",

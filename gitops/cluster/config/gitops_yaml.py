@@ -141,6 +141,10 @@ _ACCOUNT = text(
 _BRANCH = text(is_branch, "is not a branch name")
 _DURATION = derived(duration)
 _PROJECT = text(PROJECT.match, "is not a project such as owner/name")
+_PAGES = text(
+    re.compile(r"https://[0-9A-Za-z.-]+(?::[0-9]{1,5})?(?:/[0-9A-Za-z._~/%-]*)?\Z", re.ASCII).match,
+    "is not an address such as https://example.org/brain, without a query",
+)
 _LINE = text(lambda line: line.strip() and is_plain(line), "is not one line of text")
 
 
@@ -621,6 +625,19 @@ class PreviewRule:
 
 
 @dataclass(frozen=True, slots=True)
+class ReportRule:
+    """Where the pages of `gitops report` are published."""
+
+    url: str | None = rule(
+        optional(_PAGES),
+        "The address at which the pages of `gitops report` are published, for links in comments.",
+        default=None,
+        more="With several clusters, each report is below it in a folder with the cluster's name.",
+        unset="none",
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class BotConfig:
     """The whole file. `repository` is a stable repository id, by default the root commit."""
 
@@ -665,6 +682,14 @@ class BotConfig:
         "Which identity providers' tokens the query server and the bot API accept in addition to their own.",
         default=OidcRule(),
     )
+    report: ReportRule = rule(mapping(ReportRule), "Where reports are published.", default=ReportRule())
+
+    def report_address(self, cluster: str) -> str:
+        """Return the address of a cluster's published report, which ends with a slash, or an empty text."""
+        if self.report.url is None:
+            return ""
+        folder = f"{cluster}/" if len(self.clusters) > 1 else ""
+        return f"{self.report.url.rstrip('/')}/{folder}"
 
     def cluster(self, name: str | None) -> ClusterRule:
         """Return the cluster called `name`, or the only one. Raises GitopsError `cluster_not_found` or `cluster_ambiguous`."""

@@ -151,7 +151,7 @@ class _Renderer:
 
 
 class _Lists:
-    """Limits the lists of a page, knows whether one was longer, and gives every item an id of its own."""
+    """Limits the lists of a page, knows whether one was longer, and gives every item a separate id."""
 
     def __init__(self, most: int) -> None:
         self._most = most

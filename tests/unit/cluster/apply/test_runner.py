@@ -768,6 +768,7 @@ def test_lines_for_a_terminal():
         "    query.g.b        |      ........................##########| 0.30 s done, waited 0.70 s for query.g.a",
         f"    barrier.prepared |                          .......###    | 0.10 s done, after query.g.a, {waited}",
         "    query.h.c        |                                        | blocked, after query.h.bad",
+        "    critical path: query.g.a > query.g.b",
     ]
     assert run_lines(RunRecord(1, ()), 0) == ["  run: 0 of 0 nodes, 1 worker, 0.00 s"]
 
