@@ -78,7 +78,7 @@ def preview(options: argparse.Namespace) -> int:
             counts=Counts(rules.counts),
             graphs=tried.graphs,
         )
-        _show(record, tried.shown, options, place)
+        _show(record, tried.shown, rules, options, place)
     return OK if record.verdict in (Verdict.GOOD, Verdict.FINDINGS) else FAILED
 
 
@@ -159,15 +159,17 @@ def _in_place(options: argparse.Namespace, chosen: ChosenGraph) -> GraphPreview:
     return GraphPreview(chosen.graph, report.manifest_version, migration, checks)
 
 
-def _show(record: PreviewRecord, shown: tuple[Shown, ...], options: argparse.Namespace, place: str) -> None:
+def _show(
+    record: PreviewRecord, shown: tuple[Shown, ...], rules: PreviewRule, options: argparse.Namespace, place: str
+) -> None:
     kept = {}
     for each in record.graphs if options.keep and not options.in_place else ():
         before, after = scratch_roots(place, each.graph)
         kept[each.graph] = {"before": before, "after": before if each.migration is None else after}
     if options.json:
-        show_form(preview_form(record, **({"kept": kept} if kept else {})))
+        show_form(preview_form(record, rules.block, **({"kept": kept} if kept else {})))
         return
-    text = preview_text(record, shown, verbose=options.verbose)
+    text = preview_text(record, shown, block=rules.block, verbose=options.verbose)
     for name, roots in kept.items():
         text += f"  kept: gitops graph query {name} QUERY --root {roots['after']}\n"
     say_report(text.rstrip("\n"), options, ok=record.verdict is Verdict.GOOD)

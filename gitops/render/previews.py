@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from gitops.core.dataclass import dataclass
@@ -36,12 +36,13 @@ _PARAMETERS = {
     Parameters.MISSING: "",
 }
 _NOT_RUN = "not run: a test file has no samples of its parameters"
+_REFUSED = "queries are not run, because the copy cannot be migrated"
 _KIB = 1024
 
 
-def preview_form(record: PreviewRecord, **more: Any) -> dict[str, Any]:
-    """Return the JSON form of a preview, with its problems."""
-    problems = [each.to_json() for _, each in findings(record.graphs)]
+def preview_form(record: PreviewRecord, block: Collection[str], **more: Any) -> dict[str, Any]:
+    """Return the JSON form of a preview, with its problems. What is in `block` is an error."""
+    problems = [each.to_json() for _, each in findings(record.graphs, block)]
     return {
         "ok": record.verdict in (Verdict.GOOD, Verdict.FINDINGS),
         **PREVIEW_RECORD.form(record),
@@ -50,13 +51,15 @@ def preview_form(record: PreviewRecord, **more: Any) -> dict[str, Any]:
     }
 
 
-def preview_text(record: PreviewRecord, shown: Sequence[Shown] = (), *, verbose: bool = False) -> str:
-    """Return a preview as lines of text, with the rows that may be shown."""
+def preview_text(
+    record: PreviewRecord, shown: Sequence[Shown] = (), *, block: Collection[str] = (), verbose: bool = False
+) -> str:
+    """Return a preview as lines of text, with the rows that may be shown. What is in `block` is an error."""
     lines = [f"Preview: {VERDICTS[record.verdict]}" if record.graphs else "Preview: no data to try this on"]
     for graph in record.graphs:
         lines += _graph_lines(graph, record.counts)
         lines += [f"    {line}" for each in shown if each.graph == graph.graph for line in _shown_lines(each)]
-    lines += diagnostic_lines((each for _, each in findings(record.graphs)), verbose=verbose)
+    lines += diagnostic_lines((each for _, each in findings(record.graphs, block)), verbose=verbose)
     return "".join(visible(line) + "\n" for line in lines)
 
 
@@ -68,6 +71,8 @@ def _graph_lines(graph: GraphPreview, counts: Counts) -> Iterator[str]:
     yield from (f"    {each.subject}: {check_words(each, counts)}" for each in graph.checks)
     yield from (f"    query {each.query}: {query_words(each, counts)}" for each in graph.queries)
     yield from (f"    audit {each.id}: {'passes' if each.ok else 'fails'}" for each in graph.audits)
+    if any(not check.runs for check in graph.checks):
+        yield f"    {_REFUSED}"
     if graph.left_out:
         queries = "query is" if graph.left_out == 1 else "queries are"
         yield f"    {graph.left_out} more {queries} not run"
@@ -158,6 +163,8 @@ def preview_view(record: PreviewRecord, shown: Iterable[Shown] = ()) -> PreviewV
         lines.append(PreviewLine(graph.graph, at + effort))
         lines += [PreviewLine(each.subject, check_words(each, record.counts)) for each in graph.checks]
         lines += [PreviewLine(each.id, f"audit {'passes' if each.ok else 'fails'}") for each in graph.audits]
+        if any(not check.runs for check in graph.checks):
+            lines.append(PreviewLine(graph.graph, _REFUSED))
         if graph.broken:
             lines.append(
                 PreviewLine(graph.graph, f"{_shown_count(graph.broken, record.counts)} rows break a rule afterwards")

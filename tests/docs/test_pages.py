@@ -309,3 +309,25 @@ def test_the_commands_on_a_folder_run_as_they_are_written(tmp_path, monkeypatch,
         else:
             assert (program, main(words)) == ("gitops", 0), f"{line}\n{capsys.readouterr().out}"
     assert "can be served" in capsys.readouterr().out
+
+
+# -- previews.md --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_the_preview_of_the_page_is_what_the_command_prints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = read_page("previews.md")
+    shutil.copytree(ROOT / "examples" / "company-brain", tmp_path / "brain")
+    monkeypatch.chdir(tmp_path)
+    for command in ("import", "apply", "graph load knowledge brain/seed.jsonl"):
+        assert main([*command.split(), "--config", "brain"]) == 0
+    for token in MarkdownIt().parse(page):
+        language, _, path = token.info.partition(" ")
+        if token.type == "fence" and language == "diff":
+            apply_edit(tmp_path / "brain", language, path, token.content)
+    capsys.readouterr()
+    assert main(["preview", "--config", "brain"]) == 0
+    shown = re.sub(r"in [\d,]+ ms, \d+ KiB", "in … ms, … KiB", capsys.readouterr().out)
+    assert shown == next(t.content for t in MarkdownIt().parse(page) if t.info == "text")

@@ -212,45 +212,53 @@ _NOT_JUDGED = (Code.PREVIEW_LIMIT, Code.PREVIEW_UNAVAILABLE)
 # -- findings ----------------------------------------------------------------------------------------------------------
 
 
-def findings(graphs: Collection[GraphPreview]) -> Iterator[tuple[Finding | None, Diagnostic]]:
-    """Yield what a preview found, with the kind that `preview.block` names; None if a part could not run."""
+def findings(
+    graphs: Collection[GraphPreview], block: Collection[str] = ()
+) -> Iterator[tuple[Finding | None, Diagnostic]]:
+    """Yield what a preview found, with the kind that `preview.block` names; None if a part could not run.
+
+    What is in `block` is an error, and everything else a warning.
+    """
     for graph in graphs:
-        found = Diagnostics()
-        place, after = f"graph.{graph.graph}", "after the change"
-        if graph.code is not None:
-            found.add(Code.PREVIEW_UNAVAILABLE, place, f"the graph is not previewed: {graph.code}")
-            yield from ((None, each) for each in found)
-            continue
-        for check in graph.checks:
-            if check.rows and not check.runs:
-                detail = f"{check.subject} ({check.rule}): {counted(check.rows)} of {counted(check.of)} rows break it"
-                yield Finding.VIOLATIONS, _one(Code.PREVIEW_VIOLATION, f"schema.{graph.graph}", detail)
-        if graph.broken:
-            detail = f"{counted(graph.broken)} rows break a rule of the schema {after}"
-            yield Finding.ERRORS, _one(Code.PREVIEW_VIOLATION, f"schema.{graph.graph}", detail)
-        for run in graph.queries:
-            address = f"query.{graph.graph}.{run.query}"
-            if run.code in _NOT_JUDGED:
-                detail = "a limit ended it" if run.code == Code.PREVIEW_LIMIT else "its worker failed"
-                yield None, _one(Code(run.code), address, detail)
-            elif run.code is not None:
-                yield Finding.ERRORS, _one(Code.PREVIEW_QUERY_FAILED, address, f"it fails {after}: {run.code}")
-            if run.slower:
-                (was, now), (before, later) = run.touched, run.ms
-                detail = f"it touches {now:,} rows instead of {was:,}, and needs {later} ms instead of {before} ms"
-                yield Finding.SLOWER, _one(Code.PREVIEW_SLOWER, address, detail)
-        for audit in graph.audits:
-            if not audit.ok:
-                severity = Severity(audit.severity)
-                detail = f"audit {audit.id} fails {after}"
-                kind = Finding.AUDITS if severity is Severity.ERROR else None
-                yield kind, _one(Code.PREVIEW_AUDIT_FAILED, place, detail, severity)
+        for kind, code, path, detail in _found(graph):
+            fails = kind is not None and kind.value in block
+            found = Diagnostics()
+            found.add(code, path, detail, severity=Severity.ERROR if fails else Severity.WARNING)
+            yield from ((kind, each) for each in found)
+
+
+def _found(graph: GraphPreview) -> Iterator[tuple[Finding | None, Code, str, str]]:
+    place, schema, after = f"graph.{graph.graph}", f"schema.{graph.graph}", "after the change"
+    if graph.code is not None:
+        yield None, Code.PREVIEW_UNAVAILABLE, place, f"the graph is not previewed: {graph.code}"
+        return
+    for check in graph.checks:
+        if check.rows and not check.runs:
+            detail = f"{check.subject} ({check.rule}): {check.rows:,} of {check.of:,} rows break it"
+            yield Finding.VIOLATIONS, Code.PREVIEW_VIOLATION, schema, detail
+    if graph.broken:
+        yield Finding.ERRORS, Code.PREVIEW_VIOLATION, schema, f"{graph.broken:,} rows break a rule {after}"
+    for run in graph.queries:
+        address = f"query.{graph.graph}.{run.query}"
+        if run.code in _NOT_JUDGED:
+            detail = "a limit ended it" if run.code == Code.PREVIEW_LIMIT else "its worker failed"
+            yield None, Code(run.code), address, detail
+        elif run.code is not None:
+            yield Finding.ERRORS, Code.PREVIEW_QUERY_FAILED, address, f"it fails {after}: {run.code}"
+        if run.slower:
+            (was, now), (before, later) = run.touched, run.ms
+            detail = f"it touches {now:,} rows instead of {was:,}, and needs {later} ms instead of {before} ms"
+            yield Finding.SLOWER, Code.PREVIEW_SLOWER, address, detail
+    for audit in graph.audits:
+        if not audit.ok:
+            kind = Finding.AUDITS if audit.severity == Severity.ERROR.value else None
+            yield kind, Code.PREVIEW_AUDIT_FAILED, place, f"audit {audit.id} fails {after}"
 
 
 def verdict(graphs: Collection[GraphPreview], block: Collection[str]) -> Verdict:
     """Return the verdict, given the kinds of findings that fail the status."""
-    found = list(findings(graphs))
-    if any(kind is not None and kind.value in block for kind, _ in found):
+    found = list(findings(graphs, block))
+    if any(each.severity is Severity.ERROR for _, each in found):
         return Verdict.BLOCKED
     codes = [graph.code for graph in graphs if graph.code is not None]
     codes += [run.code for graph in graphs for run in graph.queries if run.code in _NOT_JUDGED]
@@ -258,17 +266,6 @@ def verdict(graphs: Collection[GraphPreview], block: Collection[str]) -> Verdict
         return Verdict.UNAVAILABLE
     differs = any(run.differs for graph in graphs for run in graph.queries)
     return Verdict.FINDINGS if found or differs else Verdict.GOOD
-
-
-def counted(rows: int | str) -> str:
-    """Return a count in words. A coarse count is text already."""
-    return f"{rows:,}" if isinstance(rows, int) else rows
-
-
-def _one(code: Code, path: str, detail: str, severity: Severity | None = None) -> Diagnostic:
-    found = Diagnostics()
-    found.add(code, path, detail, severity=severity)
-    return next(iter(found))
 
 
 # -- coarse counts -----------------------------------------------------------------------------------------------------

@@ -56,9 +56,11 @@ def try_graphs(graphs: tuple[ChosenGraph, ...], place: str, ask: Ask, clock: Clo
     pairs = [
         (graph, query)
         for graph, preview in zip(graphs, found, strict=True)
-        for query in (graph.queries if preview.code is None else ())
+        # Without a migrated copy, there is nothing to compare.
+        if preview.code is None and (graph.schema is None or preview.migration is not None)
+        for query in graph.queries
     ]
-    jobs = [_query_job(graph, previews[graph.graph], query, place, now) for graph, query in pairs]
+    jobs = [_query_job(graph, query, place, now) for graph, query in pairs]
     runs: dict[str, list[QueryRun]] = defaultdict(list)
     shown: list[Shown] = []
     results = _asked(ask, jobs, orders.QUERY_ANSWER, deadline - clock.monotonic())
@@ -107,15 +109,14 @@ def _of_graph(graph: ChosenGraph, answer: GraphPreview | GitopsError) -> GraphPr
     return replace(answer, graph=graph.graph, manifest=version, queries=(), audits=(), left_out=graph.left_out)
 
 
-def _query_job(graph: ChosenGraph, preview: GraphPreview, query: ChosenQuery, place: str, now: str) -> Job:
+def _query_job(graph: ChosenGraph, query: ChosenQuery, place: str, now: str) -> Job:
     before, after = scratch_roots(place, graph.graph)
     order = QueryOrder(
         query=query.name,
         before=before,
         after=before if graph.schema is None else after,
         recorded=query.recorded,
-        # Without a migrated copy, the declared text can only run if the schema stays.
-        declared=query.declared if graph.schema is None or preview.migration is not None else None,
+        declared=query.declared,
         steps=graph.steps,
         samples=query.samples,
         now=now,

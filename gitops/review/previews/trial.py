@@ -100,8 +100,10 @@ class _GraphTrial:
         preview = self._engine.preview(order.before, source)
         counts = self._engine.count_steps(order.before, source)
         steps = tuple(step for each in preview.steps if (step := step_from_json(each)) is not None)
+        if not preview.supported:
+            raise GitopsError(Code.GRAPH_MIGRATION_UNSUPPORTED, "a step of the migration is not supported")
         found = replace(found, checks=checks_of(steps, counts))
-        if not preview.supported or any(count is not None and count.breaking for count in counts):
+        if any(count is not None and count.breaking for count in counts):
             return found
         if self._engine.exists(order.after) is not Existence.ABSENT:
             self._engine.delete_tree(order.after)
