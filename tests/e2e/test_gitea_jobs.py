@@ -73,7 +73,8 @@ def test_a_workflow_of_a_branch_reads_the_key_of_the_bot(actions: GiteaActions) 
     """Which is why a server applies by default."""
     evil = (
         b"name: evil\non: {push: {}}\njobs:\n  read:\n    runs-on: ubuntu-latest\n    permissions: {}\n"
-        b"    steps:\n      - env:\n          KEY: ${{ secrets.GITOPS_SIGNING_KEY }}\n        run: printf '%s' \"$KEY\" > stolen\n"
+        b"    steps:\n      - env:\n          KEY: ${{ secrets.GITOPS_SIGNING_KEY }}\n"
+        b"        run: printf '%s' \"$KEY\" > stolen\n"
     )
     actions.hub.push("alice", "topic", {".gitea/workflows/evil.yml": evil})
     assert _good(actions) == ["read"]
