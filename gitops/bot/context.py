@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 
 RunTests: TypeAlias = "Callable[[Sequence[BoundTest], int, float], Sequence[QueryTestResult]]"
 
+if TYPE_CHECKING:
+    from gitops.bot.open_requests import OpenRequests
+
 # The renderer refuses larger templates. This constant limits the read.
 _MAX_TEMPLATE = 1024 * 1024
 
@@ -100,11 +103,13 @@ class EventContext:
     def __init__(self, bot: Bot) -> None:
         """Create the context without reading anything.
 
-        `approvals_changed` becomes True if the approvals that count differ from the last plan of a request. `previews` are
-        the rows that this run's previews may show, by cluster and request.
+        `others_moved` becomes True if the reports on other open requests may say something outdated: a request has another
+        head, other approvals that count, or is gone. `previews` are the rows that this run's previews may show, by cluster
+        and request.
         """
         self.bot = bot
-        self.approvals_changed = False
+        self.others_moved = False
+        self.compared: dict[tuple[str, str], OpenRequests] = {}
         self.forge = bot.forge
         self.repository = bot.repository
         self._positions: dict[str, LedgerPosition] = {}
@@ -269,6 +274,7 @@ class EventContext:
             self.repository.relist()
         self._open_requests.clear()
         self._branch_plans.clear()
+        self.compared.clear()
         self.__dict__.pop("clusters", None)
         if rule is not None:
             self._positions.pop(rule.name, None)

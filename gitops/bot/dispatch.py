@@ -2,7 +2,7 @@
 
 An event is only a hint. Heads, authors and states are read again.
 
-    RequestEvent, ReviewEvent    attest reviews if they count, then plan the request
+    RequestEvent, ReviewEvent    attest reviews if they count, then plan the request, and update the reports on others
     HeadEvent                    plan the open requests with this head, which an earlier job planned without a token
     ReplanEvent                  plan an open request again, which an apply left for later
     CommentEvent                 execute the command in the comment
@@ -26,7 +26,7 @@ from gitops.bot.context import Bot, EventContext
 from gitops.bot.drift import report_drift
 from gitops.bot.drill import drill_clusters
 from gitops.bot.merge_queue import verify_group
-from gitops.bot.plan_requests import plan_requests, refresh_warnings
+from gitops.bot.plan_requests import plan_requests, refresh_closed
 from gitops.bot.previews import preview_requests, remove_previews, sweep_previews
 from gitops.bot.sweep import sweep, take_in_revocations
 from gitops.bot.ticks import tick_clusters
@@ -80,9 +80,8 @@ def _carry_out(context: EventContext, verb: str, event: Event, cluster: str | No
     match verb, event:
         case "plan", RequestEvent(number=number, action=RequestAction.CLOSED | RequestAction.MERGED as action):
             yield LogLine(f"request {number} is {action}: nothing to plan")
-            # An apply plans the other requests again after a merge.
-            for target in {rule.ref for rule in context.clusters if action is RequestAction.CLOSED}:
-                yield from refresh_warnings(context, target, closed=True)
+            if action is RequestAction.CLOSED:
+                yield from refresh_closed(context, number)
         case "plan", RequestEvent(number=number):
             yield from plan_requests(context, lambda r: r.number == number)
         case "plan", ReviewEvent(number=number):

@@ -4,8 +4,8 @@ A request is planned for each cluster of its target branch that it touches, and 
 planned for earlier, so that no outdated plan remains there. Its head is fetched and merged in memory, without a
 checkout.
 
-Two requests overlap if both differ from their common target at the same address. Git compares them, and only changed
-files are loaded, so a large cluster or many requests for other clusters are cheap.
+How the other open requests of a cluster concern a request is found by `gitops.bot.open_requests`. If that changes, because
+a request moves, closes or is approved, the reports on the others are updated.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from gitops.bot.context import EventContext, comment_subject, left_before, warning_key
+from gitops.bot.open_requests import MOST_OTHERS, open_requests_of
 from gitops.bot.query_tests import concerns_tests, run_plan_tests
 from gitops.bot.report import (
     is_reported,
@@ -41,10 +42,8 @@ from gitops.git.port import ZERO
 from gitops.render.comment_inputs import CommentSubject, OtherRequest, RefusedCommand
 from gitops.repository.changes import changes_cluster
 from gitops.repository.cluster import drift_ref
-from gitops.repository.kept_plans import kept_plan, plan_ref
+from gitops.repository.kept_plans import kept_others, kept_plan, plan_ref
 from gitops.repository.results import LogLine, RunResult, diagnostics_of
-
-_MOST_OTHERS = 50
 
 
 def plan_requests(context: EventContext, chosen: Callable[[ChangeRequest], bool]) -> Iterator[LogLine]:
@@ -133,7 +132,7 @@ def _voided_requests(context: EventContext, rule: ClusterRule, request: ChangeRe
     An approval covers the whole cluster folder and the rules, so these are all approved requests if this one changes any
     of that. The stored plans show which requests are approved.
     """
-    others = [r for r in context.open_requests(request.target) if r.number != request.number][-_MOST_OTHERS:]
+    others = [r for r in context.open_requests(request.target) if r.number != request.number][-MOST_OTHERS:]
     target = context.repository.head_of(request.target)
     given = context.repository.remote.refs(approvals_prefix(rule.name).rstrip("/")) if others else ()
     if not given or not changes_cluster(context.repository, rule, target, request.head):
@@ -149,24 +148,50 @@ def _voided_requests(context: EventContext, rule: ClusterRule, request: ChangeRe
     )
 
 
-def refresh_warnings(context: EventContext, target: str, *, closed: bool = False) -> Iterator[LogLine]:
-    """If the approvals that count have changed in this event, update the warnings on the other open requests.
+def refresh_closed(context: EventContext, number: int) -> Iterator[LogLine]:
+    """Update the reports on the other open requests after a request was closed."""
+    try:
+        target = context.forge.request(number).target
+    except GitopsError:
+        return
+    context.others_moved = True
+    yield from refresh_warnings(context, target)
+
+
+def refresh_warnings(context: EventContext, target: str) -> Iterator[LogLine]:
+    """If requests or their approvals have moved in this event, update the reports on the other open requests.
 
     `closed` means that a request was closed without a merge, so no merge makes its approvals stale.
 
     Plans the requests into the branch `target` again whose comments don't warn of exactly the approvals that their merges
-    make stale. These plans don't affect the result of the run.
+    make stale, or say something outdated about other requests. These plans don't affect the result of the run.
     """
-    requests = context.open_requests(target)[-_MOST_OTHERS:] if context.approvals_changed or closed else ()
-    context.approvals_changed = False
-    for rule in context.rules_for(target) if len(requests) > (not closed) else ():
-        for request in requests_of_cluster(context, rule, requests):
+    requests = context.open_requests(target)[-MOST_OTHERS:] if context.others_moved else ()
+    context.others_moved = False
+    for rule in context.rules_for(target) if requests else ():
+        here = requests_of_cluster(context, rule, requests)
+        with suppress(GitopsError):
+            open_requests_of(context, rule, target).reread()
+        for request in here:
             kept = kept_plan(context.repository, rule.name, request.number)
             if kept is None or kept.head != request.head:
                 continue
-            if kept.voids != tuple(each.number for each in _voided_requests(context, rule, request)):
+            voids = tuple(each.number for each in _voided_requests(context, rule, request))
+            if kept.voids != voids or _compared(context, rule, request) != _reported_comparison(context, rule, request):
                 for line in plan_request(context, request, cluster=rule.name, skip_unchanged=True):
                     yield LogLine(line.text)
+
+
+def _compared(context: EventContext, rule: ClusterRule, request: ChangeRequest) -> str | None:
+    """Return the digest of what other requests mean for a request. None if they mean nothing, or cannot be compared."""
+    with suppress(GitopsError):
+        return open_requests_of(context, rule, request.target).compared(request)
+    return None
+
+
+def _reported_comparison(context: EventContext, rule: ClusterRule, request: ChangeRequest) -> str | None:
+    known = kept_others(context.repository, rule.name, request.number)
+    return None if known is None else known.compared
 
 
 def _concerns(context: EventContext, rule: ClusterRule, request: ChangeRequest) -> bool:
@@ -221,15 +246,17 @@ def _plan_cluster(
     missing, failed = bool(unmet - earlier), not outcome.lands and not (unmet and outcome.ok)
     tests = run_plan_tests(context, workspace, outcome, lambda: context.repository.merged_tree(request))
     failed = failed or (tests is not None and tests.blocks)
-    if is_reported(last, plan_record(subject, outcome, voids=voids, tests=tests)):
+    compared = _compared(context, rule, request)
+    if is_reported(last, plan_record(subject, outcome, voids=voids, tests=tests, compared=compared)):
         yield LogLine(f"{begin}plan of {rule.name}: unchanged")
         return missing, failed, False
+    others = None if compared is None else open_requests_of(context, rule, request.target).said(request, outcome)
     outcome = _with_what_if(workspace, request, outcome)
     lines = report_plan(
         context,
         subject,
         outcome,
-        others=_overlapping_requests(context, rule, request),
+        others=others,
         voids=voids,
         explained=explained,
         refusals=refusals,
@@ -298,20 +325,3 @@ def _forge_approves(context: EventContext, request: ChangeRequest) -> bool:
 def _prefixed(prefix: str, lines: Iterator[LogLine]) -> Iterator[LogLine]:
     for line in lines:
         yield LogLine(prefix + line.text, line.result)
-
-
-def _overlapping_requests(context: EventContext, rule: ClusterRule, request: ChangeRequest) -> tuple[OtherRequest, ...]:
-    """Return the other open requests, among the newest fifty, that change a resource which `request` also changes."""
-    others = [r for r in context.open_requests(request.target) if r.number != request.number][-_MOST_OTHERS:]
-    context.repository.fetch_heads(others)
-    target = context.repository.head_of(request.target)
-    if not others or target is None or not context.repository.has_head(request):
-        return ()
-    ours = context.changed_addresses(rule, target, request)
-    found = []
-    for other in others if ours else ():
-        if context.repository.has_head(other):
-            common = sorted(ours & context.changed_addresses(rule, target, other))
-            if common:
-                found.append(OtherRequest(other.number, other.title, other.url, tuple(common)))
-    return tuple(found)

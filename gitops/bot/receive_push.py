@@ -69,8 +69,8 @@ def _plan_topic(
             forge.close(request.number)
             context.refresh()
             yield LogLine(f"request {request.number}: closed, its branch is deleted")
-        if own:
-            yield from refresh_warnings(context, target, closed=True)
+            context.others_moved = True
+        yield from refresh_warnings(context, target)
         return
     if not own and not touches(update.new):
         return

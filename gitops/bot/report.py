@@ -24,6 +24,7 @@ from gitops.cluster.model.change import Change, Reason, Tier
 from gitops.cluster.model.changeset import Changeset, ChangesetState
 from gitops.cluster.model.kinds import rules_of
 from gitops.cluster.model.ledger import Authors, Debt, How, LockObservation
+from gitops.cluster.model.others import OtherRequests, RequestConflict
 from gitops.cluster.model.outcome import ApplyOutcome, PlanOutcome
 from gitops.cluster.session.workspace import Workspace
 from gitops.core.canonical import canonical_digest
@@ -69,7 +70,16 @@ from gitops.render.plan_views import PlanView
 from gitops.render.previews import PreviewView, preview_view
 from gitops.render.text import apply_counts
 from gitops.render.words import count
-from gitops.repository.kept_plans import PLAN_RECORD, RECORD, PlanRecord, SeenChange, kept_plan, plan_ref
+from gitops.repository.kept_plans import (
+    OTHER_REQUESTS,
+    OTHERS,
+    PLAN_RECORD,
+    RECORD,
+    PlanRecord,
+    SeenChange,
+    kept_plan,
+    plan_ref,
+)
 from gitops.repository.kept_previews import kept_preview
 from gitops.repository.results import LogLine, RunResult, diagnostic_lines, logged, result_of
 from gitops.review.tests.verdicts import MAX_FAILURES, QueryTestReport
@@ -89,7 +99,7 @@ def report_plan(
     subject: CommentSubject,
     outcome: PlanOutcome,
     *,
-    others: tuple[OtherRequest, ...] = (),
+    others: OtherRequests | None = None,
     voids: tuple[OtherRequest, ...] = (),
     explained: tuple[str, ...] = (),
     refusals: tuple[RefusedCommand, ...] = (),
@@ -102,8 +112,8 @@ def report_plan(
 ) -> Iterator[LogLine]:
     """Report a plan.
 
-    `others` are overlapping requests, `voids` are those whose approvals a merge makes stale, `explained` are addresses to
-    describe in full, and `refusals` are refused commands. `via_forge` are the tiers of changes for which reviews and
+    `others` says how other open requests concern it, `voids` are those whose approvals a merge makes stale, `explained` are
+    addresses to describe in full, and `refusals` are refused commands. `via_forge` are the tiers of changes for which reviews and
     commands count as approvals. `verdict_missing` means that the forge's own verdict is required but is not "approved".
     `earlier` are approvals that the target branch lacks anyway, `standing` are its own warnings, and `tests` are the
     results of its query tests.
@@ -120,7 +130,8 @@ def report_plan(
         outcome=caused,
         approvals=approvals,
         approve_all=_approve_all(context, approvals, subject, request=subject.request),
-        others=others,
+        others=_views_of(context, others),
+        later=None if others is None else others.later,
         voids=voids,
         explained=explained,
         refusals=refusals,
@@ -137,9 +148,9 @@ def report_plan(
     not_kept, kept = "", None
     if subject.request and bot.person is not None:
         before = kept_plan(context.repository, subject.cluster, subject.request)
-        kept = plan_record(subject, outcome, before, voids, tests)
+        kept = plan_record(subject, outcome, before, voids, tests, None if others is None else others.compared)
         comment = replace(comment, since=kept.since)
-        commit, not_kept = keep_plan(context, kept, outcome, comment)
+        commit, not_kept = keep_plan(context, kept, outcome, comment, others)
         comment = replace(comment, ref=commit and plan_ref(subject.cluster, subject.request), kept=commit)
     pages = context.config.report_address(subject.cluster) if subject.request else ""
     page = f"{pages}requests/{subject.request}.html" if pages else ""
@@ -156,7 +167,7 @@ def report_plan(
     )
     shown = yield from _write_comment(context, subject, body, only_update=quiet)
     if kept is not None and not shown:
-        _, not_kept = keep_plan(context, replace(kept, shown=False), outcome, comment)
+        _, not_kept = keep_plan(context, replace(kept, shown=False), outcome, comment, others)
     yield LogLine(line, result)
     errors = (d for d in (*outcome.diagnostics, *failures) if d.severity is Severity.ERROR)
     yield from diagnostic_lines(errors, outcome.config_dir)
@@ -188,6 +199,21 @@ def set_preview_status(
     """Set the status of a preview, which is separate from that of the plan."""
     subject = comment_subject(rule, request.number, request.head, ZERO, request.url)
     yield from _set_status(context, subject, "preview", state, text)
+
+
+def _views_of(context: EventContext, others: OtherRequests | None) -> tuple[OtherRequest, ...]:
+    """Return the requests that a report names, with their titles: those in conflict first, then those merged before."""
+    known = {request.number: request for request in context.open_requests()}
+    conflicts = () if others is None else others.conflicts
+    merges = () if others is None or others.later is None else others.later.merges
+    found = {c.request: c for c in conflicts}
+    numbers = dict.fromkeys((*found, *(each.request for each in merges)))
+    views = []
+    for number in numbers:
+        title, url = (known[number].title, known[number].url) if number in known else ("", "")
+        conflict = found.get(number, RequestConflict(number))
+        views.append(OtherRequest(number, title, url, conflict.resources, conflict.paths, conflict.problems))
+    return tuple(views)
 
 
 def _view(context: EventContext, outcome: PlanOutcome) -> PlanView | None:
@@ -642,13 +668,18 @@ def plan_record(
     before: PlanRecord | None = None,
     voids: Sequence[OtherRequest] = (),
     tests: QueryTestReport | None = None,
+    compared: str | None = None,
 ) -> PlanRecord:
-    """Return the record for a plan that is about to be reported. `before` is the previous record."""
+    """Return the record for a plan that is about to be reported. `before` is the previous record.
+
+    `compared` is the digest of what the report says about other requests, if it does.
+    """
     plan, numbers = outcome.plan, [each.number for each in voids]
     gates = [] if plan is None else [[r.resource, r.needed, len(r.approvals)] for r in plan.approvals_required]
     parts = [subject.head, [d.to_json() for d in outcome.diagnostics], gates, plan and plan.digest, numbers]
     verdicts = None if tests is None else plan_tests(tests)
-    told = parts if numbers or verdicts else parts[:-1]
+    told = parts if numbers or verdicts or compared else parts[:-1]
+    told = [*told, compared] if compared else told
     digest = canonical_digest(told if verdicts is None else [*told, asdict(verdicts)])
     changed = [change.address for change in plan.changes] if plan else []
     found = PlanRecord(
@@ -744,13 +775,20 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(f"`{name}`" for name in names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
-def keep_plan(context: EventContext, kept: PlanRecord, outcome: PlanOutcome, comment: PlanComment) -> tuple[str, str]:
-    """Store a plan.
+def keep_plan(
+    context: EventContext,
+    kept: PlanRecord,
+    outcome: PlanOutcome,
+    comment: PlanComment,
+    others: OtherRequests | None = None,
+) -> tuple[str, str]:
+    """Store a plan, with what its report says about other requests.
 
     Returns its commit, or a line that explains why it was not stored, which is not a problem of the run.
     """
     document = plan_document(outcome, comment.view)
-    return _keep(context, kept, {"outcome.json": document, "plan.md": plan_summary(comment).encode()})
+    files = {"outcome.json": document, "plan.md": plan_summary(comment).encode()}
+    return _keep(context, kept, files if others is None else {**files, OTHERS: OTHER_REQUESTS.write(others)})
 
 
 def keep_left(context: EventContext, subject: CommentSubject, left: PlanOutcome, body: str) -> str:
@@ -779,8 +817,8 @@ def _keep(context: EventContext, kept: PlanRecord, files: Mapping[str, bytes]) -
         return "", ""
     try:
         old, before = context.repository.head_of(ref), kept_plan(context.repository, kept.cluster, kept.request)
-        if kept.approved != (() if before is None else before.approved):
-            context.approvals_changed = True
+        if before is None or (kept.head, kept.approved) != (before.head, before.approved):
+            context.others_moved = True
         tree = store.write_files(None, {RECORD: PLAN_RECORD.write(kept), **files})
         if old is not None and store.commit(old).tree == tree:
             return old, ""

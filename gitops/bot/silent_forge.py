@@ -17,6 +17,7 @@ from gitops.forge.port import (
     ChangeRequest,
     Features,
     MergedRequests,
+    MergeOrder,
     Permission,
     Push,
     RequestState,
@@ -64,6 +65,10 @@ class SilentForge:
     def review_decision(self, number: int) -> ReviewDecision:  # noqa: ARG002 - the interface of the port
         """Return UNKNOWN."""
         return ReviewDecision.UNKNOWN
+
+    def merge_order(self, branch: str) -> MergeOrder:  # noqa: ARG002 - the interface of the port
+        """Return an unknown order, because a job without a token cannot ask for it."""
+        return MergeOrder()
 
     def permission(self, account: Account) -> Permission:  # noqa: ARG002 - the interface of the port
         """Return NONE."""

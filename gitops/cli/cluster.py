@@ -28,6 +28,7 @@ _NOT_SERVED = {Code.SERVING_NOT_REACHED: 3, Code.SERVING_REFUSED: 4}
 if TYPE_CHECKING:
     from gitops.cluster.config.gitops_yaml import ClusterRule
     from gitops.cluster.model.changeset import Changeset
+    from gitops.cluster.model.others import OtherRequests
     from gitops.cluster.model.outcome import (
         ApplyOutcome,
         DrillOutcome,
@@ -102,6 +103,8 @@ def plan(options: argparse.Namespace) -> int:
     workspace = replace(workspace, atomic=options.atomic or workspace.atomic)
     outcome = run(_with_compile_cache(workspace, options), texts=options.diff)
     outcome = replace(outcome, diagnostics=(*outcome.diagnostics, *_files_left_out(options)))
+    if options.request is not None:
+        outcome = replace(outcome, others=_other_requests(options))
     if committed:
         outcome = replace(outcome, selected=tuple(selecting_words(options)))
     if outcome.strategies is not None:
@@ -299,6 +302,20 @@ def _planned(options: argparse.Namespace) -> tuple[Workspace, bool]:
     workspace = local.workspace(local.rule(options.cluster, options.config), None, options.request)
     atomic = options.request is not None and local.config().apply.atomicity == "atomic"
     return replace(workspace, atomic=atomic), True
+
+
+def _other_requests(options: argparse.Namespace) -> OtherRequests | None:
+    """Return what the bot's report on the newest head of a request says about other requests, if it does."""
+    from gitops.repository.kept_plans import kept_others, kept_plan
+
+    local = repository_of(options)
+    if local is None:
+        return None
+    rule = local.rule(options.cluster, options.config)
+    kept = kept_plan(local, rule.name, options.request)
+    if kept is None or kept.head != local.request(rule, options.request).head:
+        return None
+    return kept_others(local, rule.name, options.request)
 
 
 def _files_left_out(options: argparse.Namespace) -> tuple[Diagnostic, ...]:

@@ -128,6 +128,20 @@ class GitHubDialect(PullsDialect):
         )
         return _graphql(document, owner=owner, name=name, number=number)
 
+    def merge_order(self, branch: str) -> WebRequest:
+        """Build the request for the newest 100 open requests into a branch, with their places in the merge queue.
+
+        https://docs.github.com/en/graphql/reference/objects#pullrequest
+        """
+        owner, _, name = self._project.partition("/")
+        document = (
+            "query($owner: String!, $name: String!, $branch: String!) { repository(owner: $owner, name: $name) "
+            "{ pullRequests(baseRefName: $branch, states: [OPEN], first: 100, "
+            "orderBy: { field: CREATED_AT, direction: DESC }) "
+            "{ nodes { number reviewDecision mergeQueueEntry { position } } } } }"
+        )
+        return _graphql(document, owner=owner, name=name, branch=branch)
+
     # Requests
 
     def list_requests(
@@ -420,6 +434,19 @@ class GitHubForge(HostedForge):
             raise
         said = data.part("repository").part("pullRequest").text_or("reviewDecision")
         return _DECISIONS.get(said, port.ReviewDecision.UNKNOWN)
+
+    def merge_order(self, branch: str) -> port.MergeOrder:
+        """Return the merge queue of a branch (short name), and the requests whose reviews its rules call approved."""
+        data = graphql_data(self._sender.send(self._api.merge_order(branch)))
+        places: list[tuple[int, int]] = []
+        approved = set()
+        for row in data.part("repository").part("pullRequests").parts("nodes"):
+            number, entry = row.number("number"), row.optional("mergeQueueEntry")
+            if entry is not None:
+                places.append((entry.number("position", least=0), number))
+            if _DECISIONS.get(row.text_or("reviewDecision")) is port.ReviewDecision.APPROVED:
+                approved.add(number)
+        return port.MergeOrder(tuple(number for _, number in sorted(places)), frozenset(approved))
 
     def branch_rules(self, branch: str) -> port.BranchRules:
         """Return the ruleset rules for a branch (short name) and, if the token can read it, its older protection."""

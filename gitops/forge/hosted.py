@@ -47,6 +47,7 @@ from gitops.forge.port import (
     Features,
     Issue,
     MergedRequests,
+    MergeOrder,
     Permission,
     Push,
     Reaction,
@@ -129,6 +130,10 @@ class HostedForge:
     def review_decision(self, number: int) -> ReviewDecision:  # noqa: ARG002 - not every forge has one
         """Return UNKNOWN."""
         return ReviewDecision.UNKNOWN
+
+    def merge_order(self, branch: str) -> MergeOrder:  # noqa: ARG002 - not every forge has a merge queue
+        """Return an unknown order."""
+        return MergeOrder()
 
     def comments(self, number: int) -> tuple[Comment, ...]:
         """Return the comments on a request, oldest first. Raises GitopsError `request_not_found`."""

@@ -203,6 +203,18 @@ class MergedRequests:
 
 
 @dataclass(frozen=True, slots=True)
+class MergeOrder:
+    """What the forge knows about the order in which the open change requests into a branch will be merged.
+
+    `queued` are the numbers in the merge queue, in the order of merging. `approved` are those whose reviews the forge's
+    rules call approved, as far as one list shows it.
+    """
+
+    queued: tuple[int, ...] = ()
+    approved: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class Push:
     """One move of a branch from commit `old` to `new`. An id of zeros means that the branch was created or deleted.
 
@@ -382,6 +394,10 @@ class ForgeReader(Protocol):
 
     def review_decision(self, number: int) -> ReviewDecision:
         """Return what the forge's rules decide about the reviews of a request."""
+        ...
+
+    def merge_order(self, branch: str) -> MergeOrder:
+        """Return the order in which the requests into a branch (short name) will be merged; empty if it is unknown."""
         ...
 
     def comments(self, number: int) -> tuple[Comment, ...]:

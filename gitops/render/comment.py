@@ -45,6 +45,7 @@ from gitops.render.comment_inputs import (
     ApprovalState,
     CommentSubject,
     DriftReport,
+    OtherRequest,
     PlanComment,
     RefusalComment,
     RequestComment,
@@ -346,7 +347,9 @@ def _plan_sections(comment: PlanComment, nodes: int, most: int | None) -> tuple[
             if found and kind != Kind.SCHEMA
         ),
         "explained": explanations(outcome, view, comment.explained, gates),
-        "others": comment.others,
+        "others": tuple(each for each in comment.others if each.resources and not each.blocks),
+        "clashes": tuple(each for each in comment.others if each.blocks),
+        **_later_values(comment),
         "voids": comment.voids,
         "preview": comment.preview,
         "tests": "" if comment.tests is None else passed_tests(comment.tests),
@@ -358,6 +361,14 @@ def _plan_sections(comment: PlanComment, nodes: int, most: int | None) -> tuple[
     said = {(each.code, each.path) for each in fixes.values()}
     found = [each for each in without_refused(outcome.diagnostics, asked) if (each.code, each.path) not in said]
     return _sections("plan", comment, values, found, about, digest=digest, ref=comment.ref, kept=comment.kept)
+
+
+def _later_values(comment: PlanComment) -> dict[str, object]:
+    """Return the template values about the plan after earlier merges: the merges with their requests, and the plan."""
+    later, known = comment.later, {each.number: each for each in comment.others}
+    merges = () if later is None else later.merges
+    first = tuple((known.get(m.request, OtherRequest(m.request, "")), m.why.value) for m in merges)
+    return {"later": later, "merged_first": first}
 
 
 _NO_PLAN: Mapping[str, object] = {

@@ -7,6 +7,7 @@ from dataclasses import field
 
 from gitops.cluster.apply.drift import DriftOutcome
 from gitops.cluster.model.ledger import Debt
+from gitops.cluster.model.others import LaterPlan, MergedProblem
 from gitops.cluster.model.outcome import ApplyOutcome, PlanOutcome
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
@@ -91,12 +92,22 @@ class ApprovalState:
 
 @dataclass(frozen=True, slots=True)
 class OtherRequest:
-    """Another open request that affects the same resources, which are given by their addresses."""
+    """Another open request. `resources` are the addresses that it affects as well.
+
+    Git cannot merge the `paths` of both, and `problems` come up only if both are merged.
+    """
 
     number: int
     title: str
     url: str = ""
     resources: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+    problems: tuple[MergedProblem, ...] = ()
+
+    @property
+    def blocks(self) -> bool:
+        """Whether the second of both to be merged must be changed first."""
+        return bool(self.paths or self.problems)
 
     @property
     def words(self) -> str:
@@ -136,18 +147,19 @@ class RequestComment:
 class PlanComment(RequestComment):
     """Input of `plan_comment` and `plan_summary`.
 
-    `others` are requests that touch the same resources. `voids` are requests whose approvals become stale if this one is
-    merged first, with the approved resources. `explained` are addresses to describe in full. `debts` block
-    the next apply until they are countersigned. `since` are the differences from the last reported plan.
-    `forge_verdict_missing` means that the trust rules also require an approving review, and there is none. `ref` and
-    its commit `kept` store the full plan. `view` is the plan view that all printers share, if there is one.
-    `preview` is the preview of the request, if previews are on. `tests` are the results of query tests, None if there
-    are no tests.
+    `others` are requests that touch the same resources, or that are merged before, as the `later` plan says. `voids`
+    are requests whose approvals become stale if this one is merged first, with the approved resources. `explained` are
+    addresses to describe in full. `debts` block the next apply until they are countersigned. `since` are the
+    differences from the last reported plan. `forge_verdict_missing` means that the trust rules also require an
+    approving review, and there is none. `ref` and its commit `kept` store the full plan. `view` is the plan view that
+    all printers share, if there is one. `preview` is the preview of the request, if previews are on. `tests` are the
+    results of query tests, None if there are no tests.
     """
 
     outcome: PlanOutcome
     approvals: tuple[ApprovalState, ...] = ()
     others: tuple[OtherRequest, ...] = ()
+    later: LaterPlan | None = None
     voids: tuple[OtherRequest, ...] = ()
     explained: tuple[str, ...] = ()
     debts: tuple[Debt, ...] = ()

@@ -13,6 +13,7 @@ from gitops.cluster.model.address import Address
 from gitops.cluster.model.change import Change
 from gitops.cluster.model.drill import RestoreDrill
 from gitops.cluster.model.ledger import Debt, LedgerState
+from gitops.cluster.model.others import MergedProblem, OtherRequests
 from gitops.cluster.model.outcome import (
     ApplyOutcome,
     ApproveOutcome,
@@ -179,6 +180,7 @@ def _plan(outcome: PlanOutcome, classes: Mapping[Address, Classified] | None) ->
             }
             for r in required
         ],
+        **present(other_requests=None if outcome.others is None else _others(outcome.others)),
         **({} if plan is None else _landing(outcome)),
         **_debts(outcome.debts),
     }
@@ -409,6 +411,26 @@ def _usage(usage: Usage) -> Form:
         "credits": round(usage.credits, 4),
         "unserved_s": usage.unserved_s,
     }
+
+
+def _others(others: OtherRequests) -> Form:
+    """Return what the bot said about other open requests: conflicts, and the plan after earlier merges."""
+    conflicts = [
+        {"request": c.request, "resources": list(c.resources), "paths": list(c.paths), "problems": _merged(c.problems)}
+        for c in others.conflicts
+    ]
+    later = others.later
+    if later is None:
+        return {"conflicts": conflicts}
+    merges = [{"request": each.request, "why": each.why.value} for each in later.merges]
+    changes = [{"resource": each.resource, "operation": each.operation.value} for each in later.changes]
+    after = {"merges": merges, "left_out": list(later.left_out), "same": later.same, "verdict": later.verdict}
+    rest = {"changes": changes, "paths": list(later.paths), "problems": _merged(later.problems)}
+    return {"conflicts": conflicts, "later": after | rest}
+
+
+def _merged(problems: Iterable[MergedProblem]) -> list[Form]:
+    return [{"code": each.code.value, "path": each.path, "message": each.message} for each in problems]
 
 
 def _breaks(plan: Plan) -> Form:

@@ -14,6 +14,7 @@ from gitops.cluster.model.address import Address
 from gitops.cluster.model.approval import Approval
 from gitops.cluster.model.change import Change, Disposition, Reason
 from gitops.cluster.model.ledger import LedgerEntry
+from gitops.cluster.model.others import OtherRequests
 from gitops.cluster.model.outcome import (
     ApplyOutcome,
     ApprovalSubject,
@@ -208,6 +209,7 @@ def _plan(outcome: PlanOutcome) -> list[str]:
             body = diff.text.splitlines() or ["  only the layout differs"]
             lines += [f"  diff of {', '.join(diff.resources)}", *(f"    {line}" for line in body)]
     lines += obstacle_lines(outcome)
+    lines += other_lines(outcome.others) if outcome.others is not None else []
     lines += [f"  approval of {need.resource}: {need.words}" for need in plan.approvals_required]
     if missing and outcome.selected is not None:
         lines.append("  to approve, if you are not an author of the change:")
@@ -236,6 +238,28 @@ def obstacle_lines(outcome: PlanOutcome) -> list[str]:
         "  this plan cannot be applied completely:",
         *(f"    {each.path}: {each.message} ({each.code})" for each in outcome.obstacles),
     ]
+
+
+def other_lines(others: OtherRequests) -> list[str]:
+    """Return what the other open requests mean for a plan."""
+    lines = []
+    for each in others.conflicts:
+        where = f"request {each.request}"
+        lines += [f"  conflicts with {where}: git can't merge both: {few(each.paths)}"] if each.paths else []
+        lines += [f"  conflicts with {where}: with both, {p.code} at {p.path}: {p.message}" for p in each.problems[:5]]
+        if each.resources and not each.blocks:
+            lines.append(f"  also changed by {where}: {few(each.resources)}")
+    if (later := others.later) is not None:
+        first = ", ".join(f"request {each.request} ({each.why})" for each in later.merges)
+        if later.paths:
+            then = f"git can't merge this request: {few(later.paths)}"
+        elif later.problems:
+            then = f"this plan fails: {later.problems[0].code} at {later.problems[0].path}: {later.problems[0].message}"
+        else:
+            then = "this plan stays the same" if later.same else f"this plan will be {later.verdict}"
+        lines.append(f"  after {first}: {then}")
+        lines += [f"    {each.operation.capitalize()} {each.resource}" for each in later.changes]
+    return lines
 
 
 def subject_lines(subject: ApprovalSubject, *, whole: bool = True) -> list[str]:

@@ -5,6 +5,7 @@
     plan.json       the identity of the plan, and the differences from the previous one
     outcome.json    the complete plan with its execution graph
     plan.md         the same as text for people
+    others.json     what the report says about other open requests
 
 Code that permits or applies changes never reads these plans, because anyone with push rights can move the refs. A clone
 has no graphs, so it shows the plan's data about graphs to the person who signs, and the bot compares that data with the
@@ -22,7 +23,16 @@ from functools import cached_property, reduce
 from gitops.cluster.approvals.documents import SEEN
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.approval import UnknownAuthors
-from gitops.cluster.model.change import Change, Seen
+from gitops.cluster.model.change import Action, Change, Seen
+from gitops.cluster.model.others import (
+    EarlierMerge,
+    LaterChange,
+    LaterPlan,
+    MergedProblem,
+    MergesFirst,
+    OtherRequests,
+    RequestConflict,
+)
 from gitops.core.clock import timestamp
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
@@ -48,7 +58,7 @@ from gitops.database.graph.port import StepCount
 from gitops.repository.repository import Repository
 
 PLANS = "refs/gitops/plans"
-RECORD = "plan.json"
+RECORD, OTHERS = "plan.json", "others.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +130,7 @@ class PlanRecord:
     tests: PlanTests | None = None
 
 
+_ADDRESS = Form(lambda value: Address(LINE.read(value)))
 _MEMBERS: Members = {
     "cluster": LINE,
     "request": integer(1),
@@ -138,7 +149,7 @@ _COMPARED: Members = {
 }
 _SHOWN: Members = {**_COMPARED, "shown": BOOLEAN}
 _SEEN_CHANGE: Members = {
-    "resource": Form(lambda value: Address(LINE.read(value))),
+    "resource": _ADDRESS,
     "before": nullable(DIGEST),
     "after": nullable(DIGEST),
     "seen": SEEN,
@@ -155,7 +166,7 @@ _COUNT: Form[StepCount] = record(
 )
 _COUNTED: Members = {**_DATED, "counts": nullable(list_of(nullable(_COUNT)))}
 _UNKNOWN: Members = {
-    "resource": Form(lambda value: Address(LINE.read(value))),
+    "resource": _ADDRESS,
     "code": enum(Code),
     "detail": LINE,
     "fix": LINE,
@@ -205,6 +216,44 @@ PLAN_RECORD = Document(
     limit=1024 * 1024,
     version_of=_version,
 )
+_PROBLEM: Form[MergedProblem] = record(MergedProblem, {"code": enum(Code), "path": TEXT, "message": TEXT})
+OTHER_REQUESTS = Document(
+    versions={
+        1: record(
+            OtherRequests,
+            {
+                "compared": DIGEST,
+                "conflicts": list_of(
+                    record(
+                        RequestConflict,
+                        {
+                            "request": integer(1),
+                            "resources": list_of(_ADDRESS),
+                            "paths": list_of(TEXT),
+                            "problems": list_of(_PROBLEM),
+                        },
+                    )
+                ),
+                "later": nullable(
+                    record(
+                        LaterPlan,
+                        {
+                            "merges": list_of(record(EarlierMerge, {"request": integer(1), "why": enum(MergesFirst)})),
+                            "left_out": list_of(integer(1)),
+                            "same": BOOLEAN,
+                            "verdict": TEXT,
+                            "changes": list_of(record(LaterChange, {"resource": _ADDRESS, "operation": enum(Action)})),
+                            "paths": list_of(TEXT),
+                            "problems": list_of(_PROBLEM),
+                        },
+                    )
+                ),
+            },
+        )
+    },
+    code=Code.REQUEST_INVALID,
+    limit=1024 * 1024,
+)
 _MOST_READ = 50
 
 
@@ -223,6 +272,17 @@ def kept_plan(repository: Repository, cluster: str, number: int) -> PlanRecord |
     except GitopsError:
         return None
     return kept if kept is not None and (kept.cluster, kept.request) == (cluster, number) else None
+
+
+def kept_others(repository: Repository, cluster: str, number: int) -> OtherRequests | None:
+    """Return what a request's last report says about other requests, or None if it says nothing."""
+    store = repository.git
+    try:
+        commit = repository.head_of(plan_ref(cluster, number))
+        content = None if commit is None else store.read(store.commit(commit).tree, OTHERS)
+        return None if content is None else OTHER_REQUESTS.read(content)
+    except GitopsError:
+        return None
 
 
 class PlannedData:

@@ -25,6 +25,7 @@ from gitops.forge.port import (
     CheckStatus,
     CommitCheck,
     Forge,
+    MergeOrder,
     Permission,
     Reaction,
     RequestState,
@@ -38,6 +39,7 @@ from tests.support.forges.anvil import anvil_world, page_module
 from tests.support.forges.gitea import HANDLERS, contract
 from tests.support.forges.people import on_gitea, on_github, on_gitlab, on_real_gitea, over_http
 from tests.support.forges.real_gitea import instance
+from tests.support.forges.records import QueueEntry
 from tests.support.git_fixture import run
 from tests.support.memory_forge import MemoryForge
 from tests.support.page_edits import edits
@@ -64,6 +66,23 @@ class TestGitHub(ForgeContract):
         with over_http(on_github(tmp_path, prompt=False)) as world:
             world.world.habits.creates_labels = world.world.habits.shows_rules = True
             yield world
+
+
+def test_the_merge_order_is_that_of_the_queue_and_of_approving_reviews(tmp_path: Path) -> None:
+    """On GitHub with the reviews, in one call; on GitLab the merge train alone, if there is one."""
+    with over_http(on_github(tmp_path / "github", prompt=True)) as github:
+        numbers = [github.open_request(f"refs/heads/t{each}", files=(f"f{each}",)) for each in range(3)]
+        assert github.bot().merge_order("main") == MergeOrder()
+        github.world.protect("reviews", "main", {"pull_request": {"required_approving_review_count": 1}})
+        github.world.review("ada", numbers[1], "APPROVED")
+        github.world.queue += [QueueEntry(numbers[each], f"q{each}", "0" * 40, "0" * 40) for each in (2, 0)]
+        order = github.bot().merge_order("main")
+    assert order == MergeOrder((numbers[2], numbers[0]), frozenset({numbers[1]}))
+    with over_http(on_gitlab(tmp_path / "gitlab")) as gitlab:
+        numbers = [gitlab.open_request(f"refs/heads/t{each}", files=(f"f{each}",)) for each in range(3)]
+        assert gitlab.bot().merge_order("main") == MergeOrder()
+        gitlab.world.train = [numbers[2], numbers[0]]
+        assert gitlab.bot().merge_order("main") == MergeOrder((numbers[2], numbers[0]))
 
 
 SECRETS = {"GITOPS_SIGNING_KEY": False, "MZ_URL": True}

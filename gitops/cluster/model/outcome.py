@@ -14,6 +14,7 @@ from gitops.cluster.model.change import Change, Reason
 from gitops.cluster.model.changeset import Changeset, ChangesetState, Orphan
 from gitops.cluster.model.drill import RestoreDrill
 from gitops.cluster.model.ledger import Debt, LedgerEntry, LedgerState, LockObservation, Status, StatusRecord
+from gitops.cluster.model.others import OtherRequests
 from gitops.cluster.model.plan import ExecNode, NodeResult, Plan, TextChange
 from gitops.cluster.model.resource import Dependency, Resource
 from gitops.cluster.model.served import Replica
@@ -100,8 +101,8 @@ class PlanOutcome(VerbOutcome):
     `obstacles` prevent an apply of exactly this plan from succeeding completely now, as far as that can be known without
     side effects. `selected` are the options of a command that approves a change of this plan, None if it cannot be approved
     unchanged. `texts` are the changed texts, if requested. `interrupted` are the changesets that the next apply settles
-    first. `atomic` means that the apply is atomic. `strategies` are the changes to compute cluster strategies, and `what_if`
-    their effects, if a target was queried.
+    first. `atomic` means that the apply is atomic. `others` is what the bot said about other open requests. `strategies` are
+    the changes to compute cluster strategies, and `what_if` their effects, if a target was queried.
     """
 
     observations: StateObservations
@@ -117,6 +118,7 @@ class PlanOutcome(VerbOutcome):
     atomic: bool = False
     strategies: StrategyChanges | None = None
     what_if: tuple[WhatIf, ...] = ()
+    others: OtherRequests | None = None
 
     @property
     def lands(self) -> bool:

@@ -34,6 +34,7 @@ from gitops.forge.port import (
     Issue,
     JobSecret,
     LabelStyle,
+    MergeOrder,
     Permission,
     Reaction,
     RequestState,
@@ -268,6 +269,13 @@ class GitLabDialect(Dialect):
         """
         return self._list("/protected_branches")
 
+    def merge_train(self, branch: str) -> WebRequest:
+        """Build the request for the merge train of a branch; 401, 403 and 404 mean that the project has none.
+
+        https://docs.gitlab.com/api/merge_trains/#list-merge-requests-in-a-merge-train
+        """
+        return self._list(f"/merge_trains/{quote(branch, safe='')}", ("scope", "active"), ("sort", "asc"), quiet=UNSEEN)
+
     def variables(self) -> WebRequest:
         """Build the request for the variables of jobs: https://docs.gitlab.com/api/project_level_variables/."""
         return self._list("/variables")
@@ -482,6 +490,11 @@ class GitLabForge(HostedForge):
         """Return what GitLab's approval rules decide. UNKNOWN for editions and projects without such rules."""
         request = self._get_request(number)
         return review_decision(request, *self._opinions(number))
+
+    def merge_order(self, branch: str) -> MergeOrder:
+        """Return the merge train of a branch (short name). GitLab lists no decisions about reviews."""
+        train = self._list(self._api.merge_train(branch))
+        return MergeOrder(tuple(row.part("merge_request").number("iid") for row in train))
 
     def branch_rules(self, branch: str) -> BranchRules:
         """Return the rules for a branch (short name). Unknown for tokens below the Maintainer role.

@@ -408,6 +408,10 @@ class DocumentForge(DocumentReports):
     def job_secrets(self) -> None:
         """Return None, because a bare repository has no jobs."""
 
+    def merge_order(self, branch: str) -> port.MergeOrder:  # noqa: ARG002 - the interface of the port
+        """Return an unknown order, because a bare repository has neither a merge queue nor reviews."""
+        return port.MergeOrder()
+
     def branch_rules(self, branch: str) -> port.BranchRules:
         """Return the rules that the installed hook enforces on a branch (short name)."""
         known = self._settings.guarded()

@@ -688,8 +688,14 @@ class _Root:
             "databaseId": 4242,
             "nameWithOwner": FULL_NAME,
             "pullRequest": self._pull_request,
+            "pullRequests": self._pull_requests,
             "viewerPermission": self._world.accounts[self._token.account].permission.upper(),
         }
+
+    def _pull_requests(self, info: Any, first: int, **chosen: Any) -> dict[str, Any]:
+        open_ones = [p for p in self._world.open_pulls() if chosen.get("baseRefName") in (None, p.target)]
+        rows = [self._pull_request(info, pull.number) for pull in reversed(open_ones)]
+        return {"nodes": rows[:first], "totalCount": len(rows)}
 
     def _pull_request(self, info: Any, number: int) -> dict[str, Any]:
         try:

@@ -45,7 +45,9 @@ def protection(name: str, *pushers: dict[str, object], force: bool = False) -> d
 
 
 class GitLab(World):
-    """The project. `actions` are the quick actions that were carried out; `approval_rules` is None in editions without them."""
+    """The project. `actions` are the quick actions that were carried out; `approval_rules` is None in editions
+    without them, and so is `train`, the requests that ride on the merge train, the first in front.
+    """
 
     project = PROJECT
     pulls_at = "refs/merge-requests"
@@ -60,6 +62,7 @@ class GitLab(World):
         self.settings: Row = {}
         self.approval_rules: Row | None = {}
         self.actions: list[str] = []
+        self.train: list[int] | None = None
         self.keyset = False
         super().__init__(git_dir, ticking().now)
         self.habits.be_prompt()
@@ -140,6 +143,10 @@ class GitLab(World):
         said = {"id": comment.id, "body": comment.body, "author": self.user(comment.author), "system": comment.system}
         at = {"created_at": comment.created_at, "updated_at": comment.updated_at}
         return {**said, **at, "noteable_id": issue.id, "noteable_type": kind}
+
+    def _train_form(self, place: int, pull: Pull) -> Row:
+        request = {"id": pull.id, "iid": pull.number, "project_id": NUMBER}
+        return {"id": place, "merge_request": request, "status": "fresh", "target_branch": pull.target}
 
     def _award(self, note: Comment, reaction: Reaction) -> Row:
         given = {"id": reaction.id, "name": reaction.content, "user": self.user(reaction.account)}
@@ -229,6 +236,11 @@ class GitLab(World):
             case ("GET", "variables"):
                 shown = {"value": "hidden", "variable_type": "env_var", "masked": True, "environment_scope": "*"}
                 return 200, [{"key": key, "protected": not free, **shown} for key, free in self.secrets.items()]
+            case ("GET", "merge_trains", branch):
+                if self.train is None:
+                    return _GONE
+                riding = [self.pull(number) for number in self.train]
+                return 200, [self._train_form(place, p) for place, p in enumerate(riding, 1) if p.target == branch]
             case ("GET", "protected_branches"):
                 return 200, self.protected
             case (_, "deployments", *rest):

@@ -722,6 +722,7 @@ def _samples(api: GitHubDialect) -> dict[str, WebRequest]:
     made: dict[str, Callable[[], WebRequest]] = {
         "viewer": api.viewer,
         "review_decision": lambda: api.review_decision(1),
+        "merge_order": lambda: api.merge_order("main"),
         "list_requests": lambda: api.list_requests(RequestState.OPEN, "main", "topic"),
         "get_request": lambda: api.get_request(1),
         "list_files": lambda: api.list_files(1),

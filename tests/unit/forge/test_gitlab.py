@@ -368,6 +368,7 @@ def test_every_request_is_documented_and_every_documented_one_is_made():
         "pipelines_of": calls.pipelines_of(commit),
         "get_permission": calls.get_permission(Account("7", "mira")),
         "protected_branches": calls.protected_branches(),
+        "merge_train": calls.merge_train("release/2026"),
         "deployments": calls.deployments("production"),
         "add_deployment": calls.add_deployment("production", commit, "main", DeploymentState.RUNNING),
         "update_deployment": calls.update_deployment(one, DeploymentState.FAILURE),

@@ -23,6 +23,13 @@ from gitops.cluster.model.changeset import (
 )
 from gitops.cluster.model.compute import ComputeRules, ComputeTarget, strategy_resources
 from gitops.cluster.model.ledger import Debt
+from gitops.cluster.model.others import (
+    EarlierMerge,
+    LaterChange,
+    LaterPlan,
+    MergedProblem,
+    MergesFirst,
+)
 from gitops.cluster.model.outcome import ApplyOutcome, PlanOutcome
 from gitops.cluster.model.plan import (
     ApprovalRequirement,
@@ -40,6 +47,7 @@ from gitops.cluster.model.plan import (
 )
 from gitops.cluster.model.strategy import Burst, StrategyType
 from gitops.cluster.plan.drift import DriftItem, DriftKind
+from gitops.core.codes import Code
 from gitops.core.diagnostics import SourceRef
 from gitops.database.graph.port import MigrationPreview
 from gitops.render.comment import (
@@ -107,6 +115,25 @@ OTHERS = (
         9, "Drop [legacy](http://evil.example) now, closes #3", "https://forge.example/a/b/pull/9", ("graph.legacy",)
     ),
     OtherRequest(12, "one\n/close", "javascript:alert(1)", tuple(f"query.knowledge.q{n}" for n in range(25))),
+)
+BROKEN = tuple(
+    MergedProblem(
+        Code.QUERY_TYPECHECK_ERROR, f"graphs.knowledge.queries.q{n}", "node type `Person` has no property `nick`"
+    )
+    for n in range(6)
+)
+CLASH = OtherRequest(
+    14, "drop nick", "https://forge.example/a/b/pull/14", ("schema.knowledge",), ("cluster/`knowledge`.pg",), BROKEN
+)
+LATER = LaterPlan(
+    (
+        EarlierMerge(9, MergesFirst.QUEUED),
+        EarlierMerge(14, MergesFirst.APPROVED),
+        EarlierMerge(77, MergesFirst.APPROVED),
+    ),
+    left_out=(14,),
+    verdict="+0 ~1 −0",
+    changes=(LaterChange(Address("query.knowledge.find_experts"), Action.UPDATE),),
 )
 REFUSED = RefusedCommand("/gitops approve graph.legacy 00ff", "command_refused", "the digest is that of an older plan")
 JOB, KEPT = "https://ci.example/runs/5", "refs/gitops/plans/knowledge/7"
@@ -189,7 +216,8 @@ def everything() -> PlanComment:
         subject=SUBJECT,
         outcome=replace(outcome, plan=replace(outcome.plan, graph=GRAPH), texts=TEXTS),
         approvals=(replace(MISSING, via_forge=True),),
-        others=OTHERS,
+        others=(*OTHERS, CLASH),
+        later=LATER,
         voids=OTHERS,
         explained=(
             "graph.legacy",

@@ -350,6 +350,7 @@ GOLDEN: dict[str, dict[int, tuple[str, ...]]] = {
         6: ("plan_record_6.json",),
     },
     "gitops.repository.report_folder.REPORT": {1: ("report_1.json",)},
+    "gitops.repository.kept_plans.OTHER_REQUESTS": {1: ("other_requests_1.json", "other_requests_1.fails.json")},
     "gitops.forge.refs.records.CHECK": {1: ("forge/check_1.json",)},
     "gitops.forge.refs.records.COMMENT": {1: ("forge/comment_1.json", "forge/comment_1.marked.json")},
     "gitops.forge.refs.records.DEPLOYMENT": {1: ("forge/deployment_1.json",)},
