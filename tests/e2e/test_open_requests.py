@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
+from gitops.forge.events import RequestAction, RequestEvent
+from gitops.forge.port import MergeOrder
+from tests.support.bot_stage import Stage
 from tests.support.loop import DELETE_LEGACY, FILES, Loop
 
 NOTES = FILES["cluster/notes.pg"]
@@ -11,6 +16,8 @@ WITHOUT_TEXT = {"cluster/notes.pg": b"node Note {\n    title: String @key\n}\n"}
 READS_TEXT = {
     "cluster/notes.gq": b"query titles() {\n    match {\n        $n: Note\n    }\n    return { $n.title, $n.text }\n}\n"
 }
+pytestmark = pytest.mark.e2e
+
 CONFLICTS = "### Conflicts with other requests"
 LATER = "### After earlier merges"
 
@@ -69,6 +76,41 @@ def test_a_conflict_of_lines_is_said_in_both_comments_until_one_request_is_close
     assert [loop.comment(n) for n in (1, 2)] == before
     assert not any(line.startswith(("request 1:", "request 2:")) for line in lines), lines
     loop.move("refs/heads/two", "0" * 40)
+    assert CONFLICTS not in loop.comment(1)
+
+
+PHONES: dict[str, bytes | None] = {
+    "cluster/legacy.pg": b"node Contact {\n    name: String @key\n    phone: String?\n}\n"
+}
+
+
+def test_requests_follow_the_order_of_the_merge_queue_and_others_come_after_it(loop: Loop) -> None:
+    stage = Stage(loop)
+    for name, files in (("drop", WITHOUT_TEXT), ("read", READS_TEXT), ("phones", PHONES)):
+        stage.propose("alice", name, dict(files), message=name)
+    stage.order = MergeOrder((3, 2), frozenset({1}))
+
+    def told(number: int, action: RequestAction = RequestAction.OPENED) -> None:
+        stage.handle(RequestEvent(number, action, loop.request(number).head))
+
+    for number in (1, 2, 3):
+        told(number)
+    first = "These requests will probably be merged first: request"
+    assert LATER not in loop.comment(3)
+    assert f"{first} 3 (queued).\n\nThen this plan stays the same." in loop.comment(2)
+    text = section(loop.comment(1), LATER)
+    assert f"{first} 3 (queued), request 2 (queued)." in text
+    assert "Then this plan fails:" in text
+    assert "`query_typecheck_error` at `graphs.notes.queries.titles`" in text
+    # An event about one request asks once for the order of all, and writes on no other comment if nothing moved.
+    stage.calls.clear()
+    told(3)
+    assert (stage.calls["merge_order"], stage.calls["upsert_comment"]) == (1, 1)
+    # Request 2 leaves the queue closed, so nothing is left that breaks request 1.
+    loop.book.close(2)
+    stage.order = MergeOrder((3,), frozenset({1}))
+    told(2, RequestAction.CLOSED)
+    assert "Then this plan stays the same." in section(loop.comment(1), LATER)
     assert CONFLICTS not in loop.comment(1)
 
 

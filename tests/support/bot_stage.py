@@ -18,7 +18,7 @@ from gitops.cluster.model.changeset import Changeset
 from gitops.cluster.model.ledger import LockInfo
 from gitops.core.errors import RemoteError
 from gitops.forge.events import CommentEvent, Event, PushEvent
-from gitops.forge.port import Account, Comment, Features, Permission, Review, ReviewDecision, ReviewState
+from gitops.forge.port import Account, Comment, Features, MergeOrder, Permission, Review, ReviewDecision, ReviewState
 from gitops.forge.refs.local import LocalForge
 from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
 from gitops.repository.results import LogLine, RunResult, combined_result
@@ -47,6 +47,7 @@ class StageForge:
     calls: Counter[str]
     before: dict[str, Callable[[], object]]
     said: dict[tuple[int, str], tuple[str, str, bool]]
+    order: MergeOrder
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.local, name)
@@ -88,6 +89,10 @@ class StageForge:
         self._ask("reviews")
         return tuple(self.given)
 
+    def merge_order(self, branch: str) -> MergeOrder:
+        self._ask("merge_order")
+        return self.order
+
     def review_decision(self, number: int) -> ReviewDecision:
         self._ask("review_decision")
         return self.verdicts.get(number, ReviewDecision.REQUIRED)
@@ -102,6 +107,7 @@ class Stage:
     people: dict[str, Permission] = field(default_factory=dict)
     given: list[Review] = field(default_factory=list)
     verdicts: dict[int, ReviewDecision] = field(default_factory=dict)
+    order: MergeOrder = field(default_factory=MergeOrder)
     broken: set[str] = field(default_factory=set)
     calls: Counter[str] = field(default_factory=Counter)
     before: dict[str, Callable[[], object]] = field(default_factory=dict)
@@ -116,7 +122,15 @@ class Stage:
     def forge(self) -> StageForge:
         local = self.local.forge()
         return StageForge(
-            local, self.people, self.given, self.verdicts, self.broken, self.calls, self.before, self.spoken
+            local,
+            self.people,
+            self.given,
+            self.verdicts,
+            self.broken,
+            self.calls,
+            self.before,
+            self.spoken,
+            self.order,
         )
 
     def bot(self) -> Bot:
