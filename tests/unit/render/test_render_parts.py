@@ -27,7 +27,7 @@ from gitops.cluster.model.plan import ApprovalRequirement, ExecutionGraph, NodeO
 from gitops.cluster.session.lint import Region, lint_cluster
 from gitops.core.codes import REGISTRY, Code
 from gitops.core.diagnostics import Diagnostics, SourceRef
-from gitops.database.graph.port import MigrationPreview
+from gitops.database.graph.port import MigrationPreview, StepCount
 from gitops.database.language.rules import RULES, RuleStage
 from gitops.database.language.schema import ConstraintKind, IrConstraint, PropType, Scalar, TypeKind
 from gitops.database.language.schema.steps import (
@@ -72,7 +72,7 @@ from gitops.render.graph_data import table_lines
 from gitops.render.json_text import plain, to_line, to_text
 from gitops.render.lint import SHOWN, lint_text, source_lines
 from gitops.render.markdown import MUST_KEEP, Section, assemble, block, code, hidden, link, text
-from gitops.render.migrations import MigrationView, QueryUser, StepView, in_words
+from gitops.render.migrations import MigrationView, QueryUser, StepView, in_words, step_views
 from gitops.render.sarif import MAX_RESULTS, sarif_log
 from gitops.render.text import change_lines, diagnostic_lines, status_line
 from gitops.render.text import to_text as report
@@ -421,6 +421,39 @@ def test_every_step_of_a_migration_has_words():
     ]
     assert {type(step) for step in steps} == set(STEPS.values())
     assert [step for step in steps if in_words(step.to_json()) == code(to_line(step.to_json()))] == []
+
+
+_ON_P = {"type_kind": "node", "type_name": "A", "property_name": "p"}
+_WIDER = {"kind": "change_property_type", **_ON_P, "from": PropType(Scalar.I32).to_json()}
+_WIDER["to"] = PropType(Scalar.I64).to_json()
+_NARROWER = {**_WIDER, "from": _WIDER["to"], "to": _WIDER["from"]}
+_VECTORS = {"kind": "change_embedding", **_ON_P, "source": "s"}
+_VECTORS["from"] = _VECTORS["to"] = PropType(Scalar.VECTOR, nullable=True, dimension=2).to_json()
+
+
+@pytest.mark.parametrize(
+    ("step", "counts", "words"),
+    [
+        (_WIDER, None, "its rows are not counted here"),
+        (_WIDER, (StepCount(1),), "1 row is converted"),
+        (_WIDER, (StepCount(1200),), "1,200 rows are converted"),
+        (_NARROWER, (StepCount(263),), "0 of 263 rows break it"),
+        (_NARROWER, (StepCount(263, 37, keys=("a",)),), "37 of 263 rows break it"),
+        ({**_NARROWER, "convert": "null"}, (StepCount(9, lost=2),), "9 rows are converted, 2 of them lose their value"),
+        (_VECTORS, None, "its rows are not counted here"),
+        (_VECTORS, (StepCount(1, characters=1),), "1 text with 1 character is sent to the embedding service"),
+        (
+            _VECTORS,
+            (StepCount(9, lost=2, characters=1200),),
+            "9 texts with 1,200 characters are sent to the embedding service; 2 rows without a text lose their vector",
+        ),
+        ({"kind": "add_type", "type_kind": "node", "name": "A"}, (StepCount(0),), ""),
+    ],
+)
+def test_the_rows_of_a_step_are_counted_in_words(step, counts, words):
+    (view,) = step_views(MigrationPreview(supported=True, steps=(step,), counts=counts))
+    assert view.counted == words
+    assert view.breaks == bool(counts and counts[0].breaking)
 
 
 def test_lists_that_are_not_of_text_are_shown_as_they_are():
