@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import islice
+from posixpath import normpath
 from typing import TypeVar
 
 from gitops.bot.command_syntax import CommandAction, CommentCommand
@@ -423,7 +424,7 @@ def _write_check(
     folder = "" if path == "." else f"{path}/"
     annotations = tuple(
         Annotation(
-            path=folder + each.source.file,
+            path=normpath(folder + each.source.file),
             line=max(1, each.source.line),
             message=f"{each.path}: {each.message}",
             severity=each.severity,

@@ -348,6 +348,7 @@ GOLDEN: dict[str, dict[int, tuple[str, ...]]] = {
         4: ("plan_record_4.json",),
         5: ("plan_record_5.json",),
         6: ("plan_record_6.json",),
+        7: ("plan_record_7.json",),
     },
     "gitops.repository.report_folder.REPORT": {1: ("report_1.json",)},
     "gitops.repository.kept_plans.OTHER_REQUESTS": {1: ("other_requests_1.json", "other_requests_1.fails.json")},

@@ -80,3 +80,8 @@ def test_samples_and_audits_are_read_for_previews():
 
 def test_a_file_without_tests_needs_no_graph():
     assert list(collected("version: 1\nfixtures: {}\n").problems) == []
+
+
+def test_the_table_has_every_code_of_a_file():
+    codes = {"test_file_invalid", "test_subject_unknown", "test_value_type", "test_fixture_invalid"}
+    assert {case["code"] for case in PROBLEMS} == codes
