@@ -438,6 +438,7 @@ def _cluster_files(request: InitRequest) -> dict[str, str]:
         **always,
         f"{folder}{_GRAPH}/schema.pg": "cluster/schema.pg",
         f"{folder}{_GRAPH}/queries/notes.gq": "cluster/notes.gq",
+        f"{folder}{_GRAPH}/queries/notes.test.yaml": "cluster/notes.test.yaml",
     }
 
 

@@ -27,7 +27,7 @@ from gitops.review.tests.format import ExpectForm
 from gitops.review.tests.verdicts import QueryTestResult, QueryTestVerdict
 
 _WIDTH = 110
-_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_ ./@+-]*\Z")
+_PLAIN = re.compile(r"(?:[A-Za-z_][A-Za-z0-9_ ./@+-]*|\d{4}-\d{2}-\d{2})\Z", re.ASCII)
 _UNCHANGED = frozenset({ExpectForm.CONTAINS})
 
 
@@ -77,7 +77,9 @@ def _edit(
     if _has_comment(text, span, places, expect.value):
         return "it has comments", None
     block = isinstance(expect.value, YamlList | YamlMap) and text[span[0]] not in "[{"
-    return "", (*span, _block(value, expect.value.column - 1) if block else _flow(value, expect.place.column - 1))
+    line = text.splitlines()[expect.value.line - 1]
+    indent = len(line) - len(line.lstrip(" -"))
+    return "", (*span, _block(value, expect.value.column - 1) if block else _flow(value, indent))
 
 
 def _value(form: ExpectForm, result: QueryTestResult) -> Any:
