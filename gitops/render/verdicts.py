@@ -11,6 +11,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from gitops.core.diagnostics import Severity, SourceRef
 from gitops.render.characters import visible
+from gitops.render.commands import completed
 from gitops.render.json import Form, present
 from gitops.render.text import diagnostic_lines
 from gitops.render.words import count
@@ -18,7 +19,6 @@ from gitops.review.tests.verdicts import QueryTestReport, QueryTestResult, Query
 
 SHOWN = 200
 """Largest number of tests that the text describes; further ones are only counted."""
-_MARKS = {QueryTestVerdict.FAILED: "FAILED", QueryTestVerdict.ERROR: "ERROR", QueryTestVerdict.NOT_RUN: "NOT RUN"}
 
 
 def verdicts_text(report: QueryTestReport, *, folder: str = "", verbose: bool = False) -> str:
@@ -31,8 +31,10 @@ def verdicts_text(report: QueryTestReport, *, folder: str = "", verbose: bool = 
     if verbose:
         passed = (each for each in report.results if each.verdict is QueryTestVerdict.PASSED)
         lines += [f"passed {each.id} ({each.ms} ms)" for each in passed]
-    for each in others[:SHOWN]:
-        lines += _described(each, folder)
+    for at, each in enumerate(others[:SHOWN]):
+        # Like the remedies of other problems: once, below the last test that has it.
+        again = at + 1 < len(others[:SHOWN]) and _fix(others[at + 1]) == _fix(each)
+        lines += _described(each, folder, fix="" if again else _fix(each))
     if len(others) > SHOWN:
         lines.append(f"and {len(others) - SHOWN} more; --format json has them all")
     if report.coverage is not None:
@@ -46,10 +48,15 @@ def verdicts_text(report: QueryTestReport, *, folder: str = "", verbose: bool = 
     return "".join(visible(line) + "\n" for line in lines)
 
 
-def _described(result: QueryTestResult, folder: str) -> list[str]:
-    code = f" {result.code}" if result.code is not None and result.verdict is not QueryTestVerdict.NOT_RUN else ""
-    head = f"{_MARKS[result.verdict]}{code} {result.name}: {result.message} ({result.at.shown(folder)})"
-    return [head, f"  {result.resource}", *(f"    {line}" for line in difference_lines(result.diff))]
+def _fix(result: QueryTestResult) -> str:
+    return result.problem().fix or ""
+
+
+def _described(result: QueryTestResult, folder: str, *, fix: str) -> list[str]:
+    code = result.problem().code
+    head = f"ERROR {code} {result.resource}: {result.name}: {result.message} ({result.at.shown(folder)})"
+    lines = [head, *(f"    {line}" for line in difference_lines(result.diff))]
+    return [*lines, f"      fix: {completed(fix)}"] if fix else lines
 
 
 def verdicts_form(report: QueryTestReport) -> Form:

@@ -299,6 +299,7 @@ _CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8")
         ("Wings", "wings", ""),
         ("Rooms of the cluster", "rooms of the cluster", "cluster"),
         ("Rooms of the database", "rooms of the database", "database"),
+        ("Rooms of the review", "rooms of the review", "review"),
         ("Rooms of the strategies", "rooms of the strategies", "compute"),
     ],
 )

@@ -12,6 +12,7 @@ from gitops.cluster.config.load import load_desired
 from gitops.cluster.model.address import Kind
 from gitops.database.language.query import parse_queries
 from gitops.database.language.query.ast import Bind, Read
+from gitops.review.tests.select import QueryTestFolders, collect_tests
 from tests.support.pages import ROOT
 
 _EXAMPLE = ROOT / "examples/company-brain"
@@ -29,6 +30,21 @@ def test_every_read_begins_with_a_node_as_other_programs_that_read_these_files_n
     reads = {query.name.text: query.body.clauses[0] for query in queries if isinstance(query.body, Read)}
     assert len(reads) == 19
     assert [name for name, first in reads.items() if not isinstance(first, Bind)] == []
+
+
+def test_every_query_of_the_example_has_a_test():
+    tree = FolderTree(str(_EXAMPLE), confined=True)
+    loaded = load_desired(tree)
+    assert loaded.desired is not None
+    found = collect_tests(QueryTestFolders(tree), loaded.desired, loaded.judgement.policies)
+    assert list(found.problems) == []
+    queries = {f"query.{name}.{query}" for name, graph in loaded.desired.graphs.items() for query in graph.queries}
+    assert {test.resource for test in found.tests} == queries
+
+
+@pytest.mark.slow
+def test_the_tests_of_the_example_pass(capsys):
+    assert main(["test", "--config", str(_EXAMPLE)]) == 0, capsys.readouterr().out
 
 
 @pytest.mark.e2e

@@ -28,6 +28,7 @@ GROUPS = (
     "replicas",
     "audits",
     "access",
+    "review",
     "strategies",
     "engine",
     "limits",

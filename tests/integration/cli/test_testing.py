@@ -85,7 +85,9 @@ def test_policy_cases_are_tests_and_need_no_worker(folder, capsys, monkeypatch):
     with_policy(folder)
     code, text = ran(capsys, "--coverage")
     assert code == 1
-    assert "FAILED policy_test_failed agents: act-bot, change on graph.shop: expected allow, got deny" in text
+    assert (
+        "ERROR policy_test_failed graph.shop: agents: act-bot, change on graph.shop: expected allow, got deny" in text
+    )
     assert "(base.test.yaml:5:5)" in text
     assert "coverage: 0 of 9 queries, 1 of 2 rules" in text
     assert "no case meets: base/writing" in text
