@@ -143,6 +143,10 @@ def _preview(context: EventContext, rule: ClusterRule, request: ChangeRequest) -
     if outcome.plan is None:
         yield LogLine("the plan has errors, so there is nothing to preview")
         return
+    trust = context.position(rule).trust
+    for each in () if trust is None or context.bot.private else sorted(trust.preview_rows):
+        detail = f"no row of {each.graph}.{each.query} is shown, because this repository may be public"
+        yield LogLine(f"{Code.PREVIEW_ROWS_REFUSED}: {detail}")
     wanted = Wanted(rows=_rows(context, rule))
     graphs, storage = _chosen(workspace, outcome, bench, wanted)
     if not graphs:

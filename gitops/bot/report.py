@@ -114,10 +114,9 @@ def report_plan(
     """Report a plan.
 
     `others` says how other open requests concern it, `voids` are those whose approvals a merge makes stale, `explained` are
-    addresses to describe in full, and `refusals` are refused commands. `via_forge` are the tiers of changes for which reviews and
-    commands count as approvals. `verdict_missing` means that the forge's own verdict is required but is not "approved".
-    `earlier` are approvals that the target branch lacks anyway, `standing` are its own warnings, and `tests` are the
-    results of its query tests.
+    addresses to describe in full. Reviews and commands count as approvals for changes of the tiers `via_forge`.
+    `verdict_missing` means that the forge's own verdict is required but is not "approved". `earlier` and `standing` are
+    approvals and warnings of the target, and `tests` are the results of its query tests.
     """
     bot = context.bot
     state, text, result = plan_status(outcome, earlier, verdict_missing=verdict_missing)

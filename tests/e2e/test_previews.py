@@ -192,7 +192,8 @@ def test_rows_are_shown_by_the_rules_in_force_and_never_in_public(
     # A request cannot allow itself more: the rules come from the ledger.
     more = (ON_FORGES + SHOWN).replace("columns: [n.text]", "columns: [n.text, n.title]").encode()
     head = bench.stage.propose("alice", "texts", {"cluster/notes.gq": QUERY, "gitops.yaml": more})
-    bench.run(private=private)
+    lines = bench.run(private=private)
+    assert any("preview_rows_refused" in line.text for line in lines) is not shows
     assert kept(bench) is not None
     shown = bench.stage.loop.comment(1)
     assert (SECRET in shown) is shows

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gitops.core.codes import Code
 from gitops.render.previews import preview_text, preview_view
 from gitops.review.previews.compare import Side, compare_columns, compare_rows, is_slower, pair_columns
 from gitops.review.previews.record import (
     PREVIEW_RECORD,
+    AuditRun,
     ColumnChanges,
     Counts,
     DataCheck,
@@ -127,9 +127,29 @@ def test_a_verdict_follows_from_the_findings_that_block(
     assert verdict([graph], block) is expected
 
 
+@pytest.mark.parametrize(
+    ("graph", "code", "severity"),
+    [
+        (replace(GRAPH, queries=()), "preview_violation", "warning"),
+        (GraphPreview("g", 1, broken=2), "preview_violation", "error"),
+        (GraphPreview("g", 1, queries=(replace(RUN, code="query_timeout"),)), "preview_query_failed", "error"),
+        (GraphPreview("g", 1, queries=(replace(RUN, code="preview_limit"),)), "preview_limit", "warning"),
+        (GraphPreview("g", 1, queries=(replace(RUN, slower=True),)), "preview_slower", "warning"),
+        (GraphPreview("g", 1, audits=(AuditRun("a", ok=False),)), "preview_audit_failed", "error"),
+        (
+            GraphPreview("g", 1, audits=(AuditRun("a", ok=False, severity="warning"),)),
+            "preview_audit_failed",
+            "warning",
+        ),
+        (GraphPreview("g", 1, code="storage_failed"), "preview_unavailable", "warning"),
+    ],
+)
+def test_a_finding_is_an_error_only_if_it_blocks(graph: GraphPreview, code: str, severity: str) -> None:
+    ((_, found),) = findings([graph], ["errors", "audits"])
+    assert (found.code, found.severity) == (code, severity)
+
+
 def test_a_preview_tells_its_counts_and_problems() -> None:
-    codes = [each.code for _, each in findings([replace(GRAPH, queries=(replace(RUN, slower=True),))])]
-    assert codes == [Code.PREVIEW_VIOLATION, Code.PREVIEW_SLOWER]
     text = preview_text(record(GRAPH))
     assert "Person.email: required: 37 of 1,000 rows break it" in text
     assert "preview_violation schema.knowledge" in text
