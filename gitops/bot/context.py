@@ -36,7 +36,7 @@ from gitops.repository.authors import Merges, known_origins
 from gitops.repository.cluster import LedgerPosition, declared_rule, rule_at_place
 from gitops.repository.repository import Candidate, Repository
 from gitops.review.previews.port import PreviewBench
-from gitops.review.previews.run import Shown
+from gitops.review.previews.run import ShownResult
 
 if TYPE_CHECKING:
     from gitops.review.tests.bind import BoundTest
@@ -117,7 +117,7 @@ class EventContext:
         self._changed: dict[tuple[str, str, str], frozenset[Address]] = {}
         self._differences = Differences()
         self._branch_plans: dict[tuple[str, str], Plan | None] = {}
-        self.previews: dict[tuple[str, int], tuple[Shown, ...]] = {}
+        self.previews: dict[tuple[str, int], tuple[ShownResult, ...]] = {}
         self._standing: dict[tuple[str, str], frozenset[tuple[str, ...]]] = {}
 
     @property

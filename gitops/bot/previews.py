@@ -1,8 +1,8 @@
 """Previews change requests on copies of the live graphs, and removes the copies again.
 
 1. A request is previewed for each cluster whose plan changes the schema or a query of an existing graph.
-2. Nobody is previewed without being allowed to read: requests from forks never, requests of others as `preview.authors`
-   in the rules in force says, and anything by the command of somebody who may give commands.
+2. Only people who may read get previews: members by the rules in force (`preview.authors`), and everyone else, forks
+   included, by the command of somebody who may give commands.
 3. A record with the same key, signed by a ledger signer, means that nothing is left to do.
 4. The copies get a claim first. The result is kept and shown, and then the claim is extended; without that, the next run
    removes the copies after an hour.
@@ -36,9 +36,9 @@ from gitops.render.previews import status_words
 from gitops.repository.kept_previews import keep_preview, kept_preview
 from gitops.repository.results import LogLine, RunResult, error_line
 from gitops.review.previews.choose import ChosenGraph, Wanted, choose_graphs, preview_key
-from gitops.review.previews.order import RowRule
+from gitops.review.previews.order import AllowedRows
 from gitops.review.previews.port import MOST_ROOTS, UNRECORDED, Claim, PreviewBench, Scratch
-from gitops.review.previews.record import Counts, PreviewRecord, Verdict, in_coarse_counts, verdict
+from gitops.review.previews.record import Counts, PreviewRecord, PreviewVerdict, in_coarse_counts, verdict
 from gitops.review.previews.run import Tried, try_graphs
 
 
@@ -216,9 +216,9 @@ def _record(context: EventContext, run: _Run, tried: Tried) -> PreviewRecord:
 
 def _state(rules: PreviewRule, record: PreviewRecord) -> tuple[CheckState, str]:
     words = status_words(record)
-    if record.verdict is Verdict.BLOCKED:
+    if record.verdict is PreviewVerdict.BLOCKED:
         return CheckState.FAILURE, words
-    return (_failed_state(rules) if record.verdict is Verdict.UNAVAILABLE else CheckState.SUCCESS), words
+    return (_failed_state(rules) if record.verdict is PreviewVerdict.UNAVAILABLE else CheckState.SUCCESS), words
 
 
 def _failed_state(rules: PreviewRule) -> CheckState:
@@ -235,11 +235,11 @@ def _declared(rules: PreviewRule) -> str:
     return rules.scratch
 
 
-def _rows(context: EventContext, rule: ClusterRule) -> dict[str, dict[str, RowRule]]:
+def _rows(context: EventContext, rule: ClusterRule) -> dict[str, dict[str, AllowedRows]]:
     """Return the rows that may be shown, by the rules in force. None in a repository that may be public."""
-    trust, rows = context.position(rule).trust, dict[str, dict[str, RowRule]]()
+    trust, rows = context.position(rule).trust, dict[str, dict[str, AllowedRows]]()
     for each in () if trust is None or not context.bot.private else trust.preview_rows:
-        rows.setdefault(each.graph, {})[each.query] = RowRule(each.columns, each.limit)
+        rows.setdefault(each.graph, {})[each.query] = AllowedRows(each.columns, each.limit)
     return rows
 
 

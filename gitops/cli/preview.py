@@ -14,8 +14,7 @@ from gitops.cli.cluster import planning_workspace
 from gitops.cli.finding import repository_of
 from gitops.cli.graph.data import write_context
 from gitops.cli.shared import FAILED, OK, say_report, show, show_form
-from gitops.cluster.config.gitops_yaml import BotConfig, PreviewRule
-from gitops.cluster.config.gitops_yaml import RowRule as DeclaredRows
+from gitops.cluster.config.gitops_yaml import BotConfig, PreviewRule, RowRule
 from gitops.cluster.model.outcome import PlanOutcome
 from gitops.cluster.plan.plan import plan
 from gitops.cluster.session.session import Session, StateNeed, reading
@@ -27,19 +26,19 @@ from gitops.database import graph
 from gitops.render.previews import preview_form, preview_text
 from gitops.repository.wiring.previews import live_version, open_ask
 from gitops.review.previews.choose import ChosenGraph, Wanted, choose_graphs, preview_key
-from gitops.review.previews.order import RowRule
+from gitops.review.previews.order import AllowedRows
 from gitops.review.previews.record import (
     Counts,
     DataCheck,
     GraphPreview,
-    Migration,
+    MigrationRun,
     PreviewRecord,
+    PreviewVerdict,
     StepRows,
-    Verdict,
     in_coarse_counts,
     verdict,
 )
-from gitops.review.previews.run import Shown, Tried, scratch_roots, try_graphs
+from gitops.review.previews.run import ShownResult, Tried, scratch_roots, try_graphs
 
 
 def preview(options: argparse.Namespace) -> int:
@@ -79,7 +78,7 @@ def preview(options: argparse.Namespace) -> int:
             graphs=tried.graphs,
         )
         _show(record, tried.shown, rules, options, place)
-    return OK if record.verdict in (Verdict.GOOD, Verdict.FINDINGS) else FAILED
+    return OK if record.verdict in (PreviewVerdict.GOOD, PreviewVerdict.FINDINGS) else FAILED
 
 
 def _cluster(options: argparse.Namespace) -> str:
@@ -92,11 +91,11 @@ def _config(options: argparse.Namespace) -> BotConfig | None:
     return None if local is None else local.config()
 
 
-def _rows(rules: PreviewRule) -> Mapping[str, Mapping[str, RowRule]]:
+def _rows(rules: PreviewRule) -> Mapping[str, Mapping[str, AllowedRows]]:
     """Return the rows that may be shown, from the rules of the target branch."""
 
-    def allowed(each: DeclaredRows) -> RowRule:
-        return RowRule(each.columns, each.limit)
+    def allowed(each: RowRule) -> AllowedRows:
+        return AllowedRows(each.columns, each.limit)
 
     return {name: {query: allowed(each) for query, each in of.items()} for name, of in rules.rows.items()}
 
@@ -155,12 +154,12 @@ def _in_place(options: argparse.Namespace, chosen: ChosenGraph) -> GraphPreview:
     checks: tuple[DataCheck, ...] = checks_of(
         [each.step for each in report.steps], [each.count for each in report.steps]
     )
-    migration = Migration(0, 0, 0, steps) if report.supported else None
+    migration = MigrationRun(0, 0, 0, steps) if report.supported else None
     return GraphPreview(chosen.graph, report.manifest_version, migration, checks)
 
 
 def _show(
-    record: PreviewRecord, shown: tuple[Shown, ...], rules: PreviewRule, options: argparse.Namespace, place: str
+    record: PreviewRecord, shown: tuple[ShownResult, ...], rules: PreviewRule, options: argparse.Namespace, place: str
 ) -> None:
     kept = {}
     for each in record.graphs if options.keep and not options.in_place else ():
@@ -172,4 +171,4 @@ def _show(
     text = preview_text(record, shown, block=rules.block, verbose=options.verbose)
     for name, roots in kept.items():
         text += f"  kept: gitops graph query {name} QUERY --root {roots['after']}\n"
-    say_report(text.rstrip("\n"), options, ok=record.verdict is Verdict.GOOD)
+    say_report(text.rstrip("\n"), options, ok=record.verdict is PreviewVerdict.GOOD)

@@ -14,20 +14,20 @@ from gitops.review.previews.record import (
     Counts,
     DataCheck,
     GraphPreview,
-    Migration,
+    MigrationRun,
     Parameters,
     PreviewRecord,
+    PreviewVerdict,
     QueryRun,
-    Verdict,
     findings,
 )
-from gitops.review.previews.run import Shown
+from gitops.review.previews.run import ShownResult
 
 VERDICTS = {
-    Verdict.GOOD: "no findings",
-    Verdict.FINDINGS: "findings",
-    Verdict.BLOCKED: "findings that fail it",
-    Verdict.UNAVAILABLE: "could not run completely",
+    PreviewVerdict.GOOD: "no findings",
+    PreviewVerdict.FINDINGS: "findings",
+    PreviewVerdict.BLOCKED: "findings that fail it",
+    PreviewVerdict.UNAVAILABLE: "could not run completely",
 }
 _PARAMETERS = {
     Parameters.NONE: "",
@@ -44,7 +44,7 @@ def preview_form(record: PreviewRecord, block: Collection[str], **more: Any) -> 
     """Return the JSON form of a preview, with its problems. What is in `block` is an error."""
     problems = [each.to_json() for _, each in findings(record.graphs, block)]
     return {
-        "ok": record.verdict in (Verdict.GOOD, Verdict.FINDINGS),
+        "ok": record.verdict in (PreviewVerdict.GOOD, PreviewVerdict.FINDINGS),
         **PREVIEW_RECORD.form(record),
         **more,
         "problems": problems,
@@ -52,7 +52,7 @@ def preview_form(record: PreviewRecord, block: Collection[str], **more: Any) -> 
 
 
 def preview_text(
-    record: PreviewRecord, shown: Sequence[Shown] = (), *, block: Collection[str] = (), verbose: bool = False
+    record: PreviewRecord, shown: Sequence[ShownResult] = (), *, block: Collection[str] = (), verbose: bool = False
 ) -> str:
     """Return a preview as lines of text, with the rows that may be shown. What is in `block` is an error."""
     lines = [f"Preview: {VERDICTS[record.verdict]}" if record.graphs else "Preview: no data to try this on"]
@@ -78,13 +78,13 @@ def _graph_lines(graph: GraphPreview, counts: Counts) -> Iterator[str]:
         yield f"    {graph.left_out} more {queries} not run"
 
 
-def _shown_lines(shown: Shown) -> Iterator[str]:
+def _shown_lines(shown: ShownResult) -> Iterator[str]:
     for row in shown.rows:
         cells = ", ".join(f"{name}: {cell}" for name, cell in row.cells.items())
         yield f"  {shown.query}: {row.kind} {cells}"
 
 
-def migration_words(migration: Migration) -> str:
+def migration_words(migration: MigrationRun) -> str:
     """Return the effort of a migration: `migrated in 83 ms, 9 KiB written, 0 tables rewritten`."""
     size = f"{migration.bytes} bytes" if migration.bytes < _KIB else f"{round(migration.bytes / _KIB):,} KiB"
     return f"migrated in {migration.ms:,} ms, {size} written, {count(migration.rewritten, 'table')} rewritten"
@@ -151,7 +151,7 @@ class PreviewView:
     shown: tuple[PreviewLine, ...] = ()
 
 
-def preview_view(record: PreviewRecord, shown: Iterable[Shown] = ()) -> PreviewView:
+def preview_view(record: PreviewRecord, shown: Iterable[ShownResult] = ()) -> PreviewView:
     """Return a preview for a comment."""
     lines: list[PreviewLine] = []
     for graph in record.graphs:

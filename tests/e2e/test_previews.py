@@ -16,7 +16,7 @@ from gitops.repository.kept_previews import RECORD, kept_preview, preview_ref
 from gitops.repository.results import RunResult
 from gitops.repository.wiring.previews import StoredScratch
 from gitops.review.previews.port import Claim
-from gitops.review.previews.record import PREVIEW_RECORD, PreviewRecord, Verdict
+from gitops.review.previews.record import PREVIEW_RECORD, PreviewRecord, PreviewVerdict
 from tests.e2e.conftest import ON_FORGES, Built
 from tests.support.bot_stage import ALICE, WRITERS, Stage, said, verdict
 from tests.support.loop import CLUSTER, email
@@ -73,7 +73,7 @@ def test_a_preview_is_kept_signed_and_shown_and_the_graph_stays_byte_for_byte(be
     assert stored(loop.graph("notes")) == before
     record = kept(bench)
     assert record is not None
-    assert (record.head, record.verdict, record.graphs[0].queries[0].limited) == (head, Verdict.FINDINGS, True)
+    assert (record.head, record.verdict, record.graphs[0].queries[0].limited) == (head, PreviewVerdict.FINDINGS, True)
     assert loop.status(head, "preview").startswith("success: findings; notes at version")
     shown = loop.comment(1)
     assert "| `titles` |" in shown

@@ -71,7 +71,7 @@ def query(options: argparse.Namespace) -> int:
 def _previewed_root(options: argparse.Namespace) -> str:
     """Return the root of the newest copy of a graph that the bot made for a change request, after its migration if there was one.
 
-    Raises GitopsError `graph_version_gone` if there is no copy any more, `preview_unavailable`.
+    Raises GitopsError `graph_version_gone` if there is no longer a copy, `preview_unavailable`.
     """
     from gitops.repository.wiring.local import LocalRepository
     from gitops.repository.wiring.previews import MachinePreviews

@@ -123,7 +123,7 @@ ForgeKind = Literal["github", "gitlab", "gitea", "local"]
 Commands = Literal["write", "maintain", "admin"]
 PreviewAuthors = Literal["members", "nobody"]
 PreviewCounts = Literal["exact", "coarse"]
-PreviewFinding = Literal["errors", "audits", "violations", "slower"]
+PreviewBlock = Literal["errors", "audits", "violations", "slower"]
 
 _RESERVED = "gitops/"
 
@@ -598,8 +598,8 @@ class PreviewRule:
     budget: timedelta = rule(
         derived(wait), "How long a preview may take, such as `120s` or `5m`.", default=timedelta(seconds=120)
     )
-    block: tuple[PreviewFinding, ...] = rule(
-        listed(choice(*get_args(PreviewFinding))),
+    block: tuple[PreviewBlock, ...] = rule(
+        listed(choice(*get_args(PreviewBlock))),
         "The findings that fail the status of a preview: `errors`, `audits`, `violations` or `slower`.",
         default=("errors", "audits"),
     )

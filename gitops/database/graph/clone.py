@@ -1,6 +1,6 @@
 """Scratch copies of a graph version that share its data files, so that a migration can be tried without writing to the graph.
 
-A scratch copy is an ordinary graph at a root of its own. Each of its tables is a shallow clone: a version file that
+A scratch copy is an ordinary graph at a separate root. Each of its tables is a shallow clone: a version file that
 names the data files of the original. Versions keep their numbers, so the identity, the manifest and the schema are
 copied byte for byte, and the engine reads, migrates and queries the copy like any other graph.
 
@@ -26,7 +26,7 @@ _FOLDERS = (layout.MANIFESTS, layout.SCHEMA, "nodes", "edges")
 
 @dataclass(frozen=True, slots=True)
 class ScratchSize:
-    """The size of a scratch copy in bytes, and the number of its tables with data files of their own."""
+    """The size of a scratch copy in bytes, and the number of its tables that do not only share data files."""
 
     bytes: int
     tables: int

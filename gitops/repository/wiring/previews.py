@@ -59,7 +59,7 @@ class MachinePreviews:
         if root is None:
             raise _unavailable("this machine has no storage for graphs")
         if storage and root.startswith("s3:") is not storage.startswith("s3:"):
-            raise _unavailable(f"preview.scratch is on other storage than the graphs: {declared}")
+            raise _unavailable(f"preview.scratch is not on the storage of the graphs: {declared}")
         graphs = f"{storage}/graphs"
         if storage and (root in (storage, graphs) or f"{root}/".startswith(f"{graphs}/")):
             raise _unavailable(f"preview.scratch is where the graphs are: {declared}")

@@ -15,7 +15,7 @@ from gitops.core.canonical import canonical_digest, digest
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
 from gitops.review.previews import order as orders
-from gitops.review.previews.order import RowRule
+from gitops.review.previews.order import AllowedRows
 from gitops.review.previews.record import FORM_VERSION
 
 
@@ -42,7 +42,7 @@ class ChosenQuery:
     recorded: str | None
     declared: str | None
     samples: tuple[Mapping[str, Any], ...] = ()
-    rows: RowRule | None = None
+    rows: AllowedRows | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Wanted:
     graph: str | None = None
     query: str | None = None
     tests: TestFiles = field(default_factory=TestFiles)
-    rows: Mapping[str, Mapping[str, RowRule]] = field(default_factory=dict)
+    rows: Mapping[str, Mapping[str, AllowedRows]] = field(default_factory=dict)
 
 
 def choose_graphs(

@@ -8,13 +8,13 @@ from typing import Any
 
 from gitops.core.canonical import canonical
 from gitops.core.dataclass import dataclass
-from gitops.review.previews.record import ColumnChanges, RowChanges
+from gitops.review.previews.record import ColumnChanges, ResultChanges
 
 Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class ResultSide:
     """A result: the type of each column, its rows, and the identity of each row.
 
     Rows with equal identity are about the same nodes, or the same group of an aggregate. Without identities, `keys` is
@@ -58,7 +58,7 @@ def compare_columns(before: Mapping[str, str], after: Mapping[str, str], pairs: 
     )
 
 
-def changed_rows(before: Side, after: Side, pairs: Mapping[str, str]) -> Iterator[ChangedRow]:
+def changed_rows(before: ResultSide, after: ResultSide, pairs: Mapping[str, str]) -> Iterator[ChangedRow]:
     """Yield the rows that differ, in the order of their identities.
 
     A paired row differs if a common column does, or if it had a value in a column that the result loses.
@@ -80,12 +80,14 @@ def changed_rows(before: Side, after: Side, pairs: Mapping[str, str]) -> Iterato
             )
 
 
-def compare_rows(before: Side, after: Side, pairs: Mapping[str, str]) -> tuple[RowChanges, tuple[ChangedRow, ...]]:
+def compare_rows(
+    before: ResultSide, after: ResultSide, pairs: Mapping[str, str]
+) -> tuple[ResultChanges, tuple[ChangedRow, ...]]:
     """Return the counts of rows that differ, and these rows."""
     found = tuple(changed_rows(before, after, pairs))
     kinds = [each.kind for each in found]
     counts = (kinds.count(kind) for kind in ("added", "removed", "changed"))
-    return RowChanges(len(before.rows), len(after.rows), *counts), found
+    return ResultChanges(len(before.rows), len(after.rows), *counts), found
 
 
 def is_slower(touched: Sequence[int], ms: Sequence[float]) -> bool:
@@ -94,7 +96,7 @@ def is_slower(touched: Sequence[int], ms: Sequence[float]) -> bool:
     return now > 1.5 * was and after > 1.5 * before and after - before > 20  # noqa: PLR2004 - as in the docstring
 
 
-def _grouped(side: Side, columns: Sequence[str], lost: Sequence[str]) -> dict[bytes, list[tuple[bytes, Row]]]:
+def _grouped(side: ResultSide, columns: Sequence[str], lost: Sequence[str]) -> dict[bytes, list[tuple[bytes, Row]]]:
     """Return the rows by identity, each with the cells that are compared."""
     found: dict[bytes, list[tuple[bytes, Row]]] = defaultdict(list)
     for at, row in enumerate(side.rows):

@@ -77,7 +77,7 @@ class GraphOrder:
 
 
 @dataclass(frozen=True, slots=True)
-class RowRule:
+class AllowedRows:
     """Rows of a query that may be shown: these columns of at most `limit` rows."""
 
     columns: tuple[str, ...]
@@ -100,7 +100,7 @@ class QueryOrder:
     steps: tuple[Mapping[str, Any], ...]
     samples: tuple[Mapping[str, Any], ...]
     now: str
-    rows: RowRule | None = None
+    rows: AllowedRows | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class ShownRow:
 
 
 @dataclass(frozen=True, slots=True)
-class QueryAnswer:
+class QueryTrialAnswer:
     """The result of a query order. `shown` has rows only if the order allows it."""
 
     run: QueryRun
@@ -147,12 +147,12 @@ QUERY_ORDER: Form[QueryOrder] = record(
         "steps": list_of(OBJECT),
         "samples": list_of(OBJECT),
         "now": TIME,
-        "rows": nullable(record(RowRule, {"columns": list_of(LINE), "limit": integer(0, MOST_SHOWN)})),
+        "rows": nullable(record(AllowedRows, {"columns": list_of(LINE), "limit": integer(0, MOST_SHOWN)})),
     },
 )
 GRAPH_ANSWER: Form[GraphPreview] = GRAPH_PREVIEW
-QUERY_ANSWER: Form[QueryAnswer] = record(
-    QueryAnswer,
+QUERY_ANSWER: Form[QueryTrialAnswer] = record(
+    QueryTrialAnswer,
     {
         "run": QUERY_RUN,
         "shown": list_of(

@@ -34,7 +34,7 @@ ANSWER_BYTES = 4 * 1024 * 1024
 """The largest answer of a worker that is read, and the largest record."""
 
 
-class Finding(StrEnum):
+class FindingKind(StrEnum):
     """A kind of finding that can fail the status of a preview, as in `preview.block`."""
 
     ERRORS = "errors"
@@ -43,7 +43,7 @@ class Finding(StrEnum):
     SLOWER = "slower"
 
 
-class Verdict(StrEnum):
+class PreviewVerdict(StrEnum):
     """GOOD means no findings. FINDINGS do not fail the status, and BLOCKED does. UNAVAILABLE: a part could not run."""
 
     GOOD = "good"
@@ -77,7 +77,7 @@ class StepRows:
 
 
 @dataclass(frozen=True, slots=True)
-class Migration:
+class MigrationRun:
     """A migration of the copy: its time, the bytes that it wrote, and the tables that it wrote again."""
 
     ms: int
@@ -102,7 +102,7 @@ class DataCheck:
 
 
 @dataclass(frozen=True, slots=True)
-class RowChanges:
+class ResultChanges:
     """The rows of all runs of a query, before and after, paired by identity."""
 
     before: int = 0
@@ -111,8 +111,8 @@ class RowChanges:
     removed: int = 0
     changed: int = 0
 
-    def __add__(self, other: RowChanges) -> RowChanges:
-        return RowChanges(
+    def __add__(self, other: ResultChanges) -> ResultChanges:
+        return ResultChanges(
             self.before + other.before,
             self.after + other.after,
             self.added + other.added,
@@ -141,7 +141,7 @@ class QueryRun:
     query: str
     params: Parameters
     sets: int = 0
-    rows: RowChanges = RowChanges()
+    rows: ResultChanges = ResultChanges()
     columns: ColumnChanges = ColumnChanges()
     touched: tuple[int, ...] = (0, 0)
     ms: tuple[int, ...] = (0, 0)
@@ -178,7 +178,7 @@ class GraphPreview:
 
     graph: str
     manifest: int
-    migration: Migration | None = None
+    migration: MigrationRun | None = None
     checks: tuple[DataCheck, ...] = ()
     queries: tuple[QueryRun, ...] = ()
     audits: tuple[AuditRun, ...] = ()
@@ -200,7 +200,7 @@ class PreviewRecord:
     head: str | None
     plan_digest: str | None
     at: str
-    verdict: Verdict
+    verdict: PreviewVerdict
     counts: Counts
     graphs: tuple[GraphPreview, ...]
 
@@ -214,7 +214,7 @@ _NOT_JUDGED = (Code.PREVIEW_LIMIT, Code.PREVIEW_UNAVAILABLE)
 
 def findings(
     graphs: Collection[GraphPreview], block: Collection[str] = ()
-) -> Iterator[tuple[Finding | None, Diagnostic]]:
+) -> Iterator[tuple[FindingKind | None, Diagnostic]]:
     """Yield what a preview found, with the kind that `preview.block` names; None if a part could not run.
 
     What is in `block` is an error, and everything else a warning.
@@ -227,7 +227,7 @@ def findings(
             yield from ((kind, each) for each in found)
 
 
-def _found(graph: GraphPreview) -> Iterator[tuple[Finding | None, Code, str, str]]:
+def _found(graph: GraphPreview) -> Iterator[tuple[FindingKind | None, Code, str, str]]:
     place, schema, after = f"graph.{graph.graph}", f"schema.{graph.graph}", "after the change"
     if graph.code is not None:
         yield None, Code.PREVIEW_UNAVAILABLE, place, f"the graph is not previewed: {graph.code}"
@@ -235,37 +235,37 @@ def _found(graph: GraphPreview) -> Iterator[tuple[Finding | None, Code, str, str
     for check in graph.checks:
         if check.rows and not check.runs:
             detail = f"{check.subject} ({check.rule}): {check.rows:,} of {check.of:,} rows break it"
-            yield Finding.VIOLATIONS, Code.PREVIEW_VIOLATION, schema, detail
+            yield FindingKind.VIOLATIONS, Code.PREVIEW_VIOLATION, schema, detail
     if graph.broken:
-        yield Finding.ERRORS, Code.PREVIEW_VIOLATION, schema, f"{graph.broken:,} rows break a rule {after}"
+        yield FindingKind.ERRORS, Code.PREVIEW_VIOLATION, schema, f"{graph.broken:,} rows break a rule {after}"
     for run in graph.queries:
         address = f"query.{graph.graph}.{run.query}"
         if run.code in _NOT_JUDGED:
             detail = "a limit ended it" if run.code == Code.PREVIEW_LIMIT else "its worker failed"
             yield None, Code(run.code), address, detail
         elif run.code is not None:
-            yield Finding.ERRORS, Code.PREVIEW_QUERY_FAILED, address, f"it fails {after}: {run.code}"
+            yield FindingKind.ERRORS, Code.PREVIEW_QUERY_FAILED, address, f"it fails {after}: {run.code}"
         if run.slower:
             (was, now), (before, later) = run.touched, run.ms
             detail = f"it touches {now:,} rows instead of {was:,}, and needs {later} ms instead of {before} ms"
-            yield Finding.SLOWER, Code.PREVIEW_SLOWER, address, detail
+            yield FindingKind.SLOWER, Code.PREVIEW_SLOWER, address, detail
     for audit in graph.audits:
         if not audit.ok:
-            kind = Finding.AUDITS if audit.severity == Severity.ERROR.value else None
+            kind = FindingKind.AUDITS if audit.severity == Severity.ERROR.value else None
             yield kind, Code.PREVIEW_AUDIT_FAILED, place, f"audit {audit.id} fails {after}"
 
 
-def verdict(graphs: Collection[GraphPreview], block: Collection[str]) -> Verdict:
+def verdict(graphs: Collection[GraphPreview], block: Collection[str]) -> PreviewVerdict:
     """Return the verdict, given the kinds of findings that fail the status."""
     found = list(findings(graphs, block))
     if any(each.severity is Severity.ERROR for _, each in found):
-        return Verdict.BLOCKED
+        return PreviewVerdict.BLOCKED
     codes = [graph.code for graph in graphs if graph.code is not None]
     codes += [run.code for graph in graphs for run in graph.queries if run.code in _NOT_JUDGED]
     if codes:
-        return Verdict.UNAVAILABLE
+        return PreviewVerdict.UNAVAILABLE
     differs = any(run.differs for graph in graphs for run in graph.queries)
-    return Verdict.FINDINGS if found or differs else Verdict.GOOD
+    return PreviewVerdict.FINDINGS if found or differs else PreviewVerdict.GOOD
 
 
 # -- coarse counts -----------------------------------------------------------------------------------------------------
@@ -279,8 +279,8 @@ def coarse(rows: int) -> int:
 def in_coarse_counts(graph: GraphPreview) -> GraphPreview:
     """Return the preview with coarse counts of rows everywhere."""
 
-    def rows(found: RowChanges) -> RowChanges:
-        return RowChanges(*map(coarse, (found.before, found.after, found.added, found.removed, found.changed)))
+    def rows(found: ResultChanges) -> ResultChanges:
+        return ResultChanges(*map(coarse, (found.before, found.after, found.added, found.removed, found.changed)))
 
     steps = () if graph.migration is None else graph.migration.steps
     coarse_steps = tuple(replace(each, rows=None if each.rows is None else coarse(each.rows)) for each in steps)
@@ -306,8 +306,8 @@ def in_coarse_counts(graph: GraphPreview) -> GraphPreview:
 # -- forms -------------------------------------------------------------------------------------------------------------
 
 _PAIR = list_of(integer())
-_ROWS: Form[RowChanges] = record(
-    RowChanges,
+_ROWS: Form[ResultChanges] = record(
+    ResultChanges,
     {name: integer() for name in ("before", "after", "added", "removed", "changed")},
 )
 _COLUMNS: Form[ColumnChanges] = record(
@@ -330,8 +330,8 @@ _QUERY: Form[QueryRun] = record(
         "code": nullable(_CODE),
     },
 )
-_MIGRATION: Form[Migration] = record(
-    Migration,
+_MIGRATION: Form[MigrationRun] = record(
+    MigrationRun,
     {
         "ms": integer(),
         "bytes": integer(),
@@ -365,7 +365,7 @@ _RECORD: Members = {
     "head": nullable(OBJECT_ID),
     "plan_digest": nullable(DIGEST),
     "at": TIME,
-    "verdict": enum(Verdict),
+    "verdict": enum(PreviewVerdict),
     "counts": enum(Counts),
     "graphs": list_of(GRAPH_PREVIEW),
 }

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownResult:
     """Rows of a query that the rules allow to show, only in a comment and on the page of a job."""
 
     graph: str
@@ -35,7 +35,7 @@ class Tried:
     """What a preview found about each graph, and the rows that may be shown."""
 
     graphs: tuple[GraphPreview, ...]
-    shown: tuple[Shown, ...]
+    shown: tuple[ShownResult, ...]
 
 
 def scratch_roots(place: str, graph: str) -> tuple[str, str]:
@@ -62,7 +62,7 @@ def try_graphs(graphs: tuple[ChosenGraph, ...], place: str, ask: Ask, clock: Clo
     ]
     jobs = [_query_job(graph, query, place, now) for graph, query in pairs]
     runs: dict[str, list[QueryRun]] = defaultdict(list)
-    shown: list[Shown] = []
+    shown: list[ShownResult] = []
     results = _asked(ask, jobs, orders.QUERY_ANSWER, deadline - clock.monotonic())
     for (graph, query), answer in zip(pairs, results, strict=True):
         if isinstance(answer, GitopsError):
@@ -70,7 +70,7 @@ def try_graphs(graphs: tuple[ChosenGraph, ...], place: str, ask: Ask, clock: Clo
             continue
         runs[graph.graph].append(replace(answer.run, query=query.name))
         if answer.shown and query.rows is not None:
-            shown.append(Shown(graph.graph, query.name, answer.shown[: query.rows.limit]))
+            shown.append(ShownResult(graph.graph, query.name, answer.shown[: query.rows.limit]))
     return Tried(tuple(replace(each, queries=tuple(runs[each.graph])) for each in found), tuple(shown))
 
 

@@ -47,15 +47,22 @@ from gitops.database.language.schema.steps import (
 )
 from gitops.database.language.text import LanguageError
 from gitops.review.previews import order as orders
-from gitops.review.previews.compare import ChangedRow, Side, compare_columns, compare_rows, is_slower, pair_columns
-from gitops.review.previews.order import GraphOrder, QueryAnswer, QueryOrder, ShownRow, Task
+from gitops.review.previews.compare import (
+    ChangedRow,
+    ResultSide,
+    compare_columns,
+    compare_rows,
+    is_slower,
+    pair_columns,
+)
+from gitops.review.previews.order import GraphOrder, QueryOrder, QueryTrialAnswer, ShownRow, Task
 from gitops.review.previews.record import (
     DataCheck,
     GraphPreview,
-    Migration,
+    MigrationRun,
     Parameters,
     QueryRun,
-    RowChanges,
+    ResultChanges,
     StepRows,
 )
 
@@ -120,7 +127,7 @@ class _GraphTrial:
         )
         touched = {f"{kind}:{name}" for step in steps if step.sort is not Sort.FREE for kind, name, _ in step.members}
         verified = graph.verify_graph(order.after, deep=True, tables=touched)
-        migration = Migration(ms, size.bytes - made.bytes, size.tables, rows)
+        migration = MigrationRun(ms, size.bytes - made.bytes, size.tables, rows)
         return replace(found, migration=migration, broken=sum(each.is_problem for each in verified.findings))
 
     def _copy(self, target: str) -> None:
@@ -168,7 +175,7 @@ def _rule_of(step: MigrationStep) -> str:
 class _Ran:
     """One run of a read: its rows, the rows that its operators returned, and its milliseconds."""
 
-    side: Side
+    side: ResultSide
     touched: int
     ms: float
     limited: bool
@@ -199,18 +206,18 @@ class _QueryTrial:
         self._now = now
         self._cache = graph.ReadCache()
 
-    def run(self) -> QueryAnswer:
+    def run(self) -> QueryTrialAnswer:
         order = self._order
         try:
             before, after = self._text(order.before, order.recorded), self._text(order.after, order.declared)
             newest = after or before
             if newest is None:
-                return QueryAnswer(QueryRun(order.query, Parameters.NONE))
+                return QueryTrialAnswer(QueryRun(order.query, Parameters.NONE))
             if newest.query.kind is QueryEffect.MUTATION:
-                return QueryAnswer(self._mutated(before, after, newest))
+                return QueryTrialAnswer(self._mutated(before, after, newest))
             return self._read(before, after, newest)
         except GitopsError as error:
-            return QueryAnswer(QueryRun(order.query, Parameters.NONE, code=error.code.value))
+            return QueryTrialAnswer(QueryRun(order.query, Parameters.NONE, code=error.code.value))
 
     def _text(self, root: str, text: str | None) -> _Text | None:
         if text is None:
@@ -226,7 +233,7 @@ class _QueryTrial:
 
     # Reads
 
-    def _read(self, before: _Text | None, after: _Text | None, newest: _Text) -> QueryAnswer:
+    def _read(self, before: _Text | None, after: _Text | None, newest: _Text) -> QueryTrialAnswer:
         order = self._order
         origin, sets = self._parameters(before or newest)
         run = QueryRun(order.query, origin, len(sets))
@@ -237,7 +244,7 @@ class _QueryTrial:
         else:
             pairs = {}
         changed: list[ChangedRow] = []
-        total, touched, limited = RowChanges(), [0, 0], False
+        total, touched, limited = ResultChanges(), [0, 0], False
         for values in sets:
             sides = [None if text is None else self._ran(text, values, before, after) for text in (before, after)]
             old, new = sides
@@ -249,11 +256,11 @@ class _QueryTrial:
                 total += counts
                 changed += differing
             else:
-                total += RowChanges(*(0 if side is None else len(side.side.rows) for side in sides))
+                total += ResultChanges(*(0 if side is None else len(side.side.rows) for side in sides))
         ms = self._timed(before, after, sets[0]) if sets else [0.0, 0.0]
         slower = before is not None and after is not None and is_slower(touched, ms)
         run = replace(run, rows=total, touched=tuple(touched), ms=tuple(map(round, ms)), limited=limited, slower=slower)
-        return QueryAnswer(run, tuple(self._shown(changed, pairs)))
+        return QueryTrialAnswer(run, tuple(self._shown(changed, pairs)))
 
     def _ran(
         self, text: _Text, values: Mapping[str, Any], before: _Text | None = None, after: _Text | None = None
@@ -280,7 +287,7 @@ class _QueryTrial:
             keys = [tuple(row[name] for name in groups) for row in rows]
         columns = dict(_types(query))
         limited = body.limit is not None and len(rows) >= body.limit
-        return _Ran(Side(columns, rows, keys), _touched(result.explanation), ms, limited)
+        return _Ran(ResultSide(columns, rows, keys), _touched(result.explanation), ms, limited)
 
     def _timed(self, before: _Text | None, after: _Text | None, values: Mapping[str, Any]) -> list[float]:
         """Return the median time of a run on each copy, in turn. The runs before were the warm-up."""
@@ -331,7 +338,7 @@ class _QueryTrial:
         return Parameters.DERIVED, tuple(sets[: orders.MOST_SETS])
 
     def _live_values(self, text: _Text, compared: PropertyValue) -> list[Any]:
-        """Return values of a property in the order of their digests, which nobody chooses. They are never shown."""
+        """Return values of a property in the order of their digests, which no one chooses. They are never shown."""
         if compared.type.scalar in (Scalar.VECTOR, Scalar.BLOB):
             return []
         catalog, owner = text.snapshot.schema().catalog, compared.owner

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gitops.render.previews import preview_text, preview_view
-from gitops.review.previews.compare import Side, compare_columns, compare_rows, is_slower, pair_columns
+from gitops.review.previews.compare import ResultSide, compare_columns, compare_rows, is_slower, pair_columns
 from gitops.review.previews.record import (
     PREVIEW_RECORD,
     AuditRun,
@@ -17,13 +17,13 @@ from gitops.review.previews.record import (
     Counts,
     DataCheck,
     GraphPreview,
-    Migration,
+    MigrationRun,
     Parameters,
     PreviewRecord,
+    PreviewVerdict,
     QueryRun,
-    RowChanges,
+    ResultChanges,
     StepRows,
-    Verdict,
     coarse,
     findings,
     in_coarse_counts,
@@ -34,9 +34,9 @@ TYPES = {"p.name": "String", "p.age": "I32?"}
 RENAMED = {"p.name": "String", "p.years": "I64?"}
 
 
-def side(rows: list[tuple[str, int | None]], columns: dict[str, str] = TYPES, keyed: bool = True) -> Side:
+def side(rows: list[tuple[str, int | None]], columns: dict[str, str] = TYPES, keyed: bool = True) -> ResultSide:
     name, age = columns
-    return Side(columns, [{name: n, age: a} for n, a in rows], [(n,) for n, _ in rows] if keyed else None)
+    return ResultSide(columns, [{name: n, age: a} for n, a in rows], [(n,) for n, _ in rows] if keyed else None)
 
 
 def test_renamed_columns_pair_and_other_columns_are_lost_gained_or_retyped() -> None:
@@ -60,12 +60,12 @@ def test_rows_pair_by_identity(
     before: list[tuple[str, int | None]], after: list[tuple[str, int | None]], expected: tuple[int, ...]
 ) -> None:
     counts, _ = compare_rows(side(before), side(after, RENAMED), {"p.name": "p.name", "p.age": "p.years"})
-    assert counts == RowChanges(*expected)
+    assert counts == ResultChanges(*expected)
 
 
 def test_a_lost_column_changes_the_rows_that_had_a_value() -> None:
     counts, _ = compare_rows(side([("a", 1), ("b", None)]), side([("a", 1), ("b", 2)]), {"p.name": "p.name"})
-    assert counts == RowChanges(2, 2, 0, 0, 1)
+    assert counts == ResultChanges(2, 2, 0, 0, 1)
 
 
 ROWS = st.lists(st.tuples(st.sampled_from("abc"), st.none() | st.integers(0, 2)), max_size=6)
@@ -92,11 +92,11 @@ def test_slower_needs_more_rows_and_more_time(touched: tuple[int, int], ms: tupl
     assert is_slower(touched, ms) is slower
 
 
-RUN = QueryRun("find", Parameters.DERIVED, 8, RowChanges(8, 8), touched=(8, 8), ms=(3, 3))
+RUN = QueryRun("find", Parameters.DERIVED, 8, ResultChanges(8, 8), touched=(8, 8), ms=(3, 3))
 GRAPH = GraphPreview(
     "knowledge",
     412,
-    Migration(83, 8826, 0, (StepRows("drop_property", 812),)),
+    MigrationRun(83, 8826, 0, (StepRows("drop_property", 812),)),
     (DataCheck("Person.email", "required", 37, 1000, runs=False),),
     (RUN,),
 )
@@ -110,19 +110,23 @@ def record(*graphs: GraphPreview, counts: Counts = Counts.EXACT) -> PreviewRecor
 @pytest.mark.parametrize(
     ("graph", "block", "expected"),
     [
-        (replace(GRAPH, checks=()), (), Verdict.GOOD),
-        (GRAPH, ("errors", "audits"), Verdict.FINDINGS),
-        (GRAPH, ("violations",), Verdict.BLOCKED),
-        (replace(GRAPH, checks=(), queries=(replace(RUN, code="query_timeout"),)), ("errors",), Verdict.BLOCKED),
-        (replace(GRAPH, checks=(), queries=(replace(RUN, slower=True),)), ("errors",), Verdict.FINDINGS),
-        (replace(GRAPH, checks=(), queries=(replace(RUN, slower=True),)), ("slower",), Verdict.BLOCKED),
-        (replace(GRAPH, checks=(), queries=(replace(RUN, code="preview_limit"),)), ("errors",), Verdict.UNAVAILABLE),
-        (replace(GRAPH, code="storage_failed"), ("errors",), Verdict.UNAVAILABLE),
+        (replace(GRAPH, checks=()), (), PreviewVerdict.GOOD),
+        (GRAPH, ("errors", "audits"), PreviewVerdict.FINDINGS),
+        (GRAPH, ("violations",), PreviewVerdict.BLOCKED),
+        (replace(GRAPH, checks=(), queries=(replace(RUN, code="query_timeout"),)), ("errors",), PreviewVerdict.BLOCKED),
+        (replace(GRAPH, checks=(), queries=(replace(RUN, slower=True),)), ("errors",), PreviewVerdict.FINDINGS),
+        (replace(GRAPH, checks=(), queries=(replace(RUN, slower=True),)), ("slower",), PreviewVerdict.BLOCKED),
+        (
+            replace(GRAPH, checks=(), queries=(replace(RUN, code="preview_limit"),)),
+            ("errors",),
+            PreviewVerdict.UNAVAILABLE,
+        ),
+        (replace(GRAPH, code="storage_failed"), ("errors",), PreviewVerdict.UNAVAILABLE),
     ],
     ids=["nothing", "not blocking", "violations", "query fails", "slower", "slower blocks", "limit", "storage"],
 )
 def test_a_verdict_follows_from_the_findings_that_block(
-    graph: GraphPreview, block: tuple[str, ...], expected: Verdict
+    graph: GraphPreview, block: tuple[str, ...], expected: PreviewVerdict
 ) -> None:
     assert verdict([graph], block) is expected
 

@@ -17,7 +17,7 @@ from gitops.database.graph.history.verify import verify_graph
 from gitops.database.graph.snapshot import open_snapshot
 from gitops.repository.wiring.previews import open_ask
 from gitops.review.previews import order as orders
-from gitops.review.previews.order import GraphOrder, Job, QueryOrder, RowRule, Task
+from gitops.review.previews.order import AllowedRows, GraphOrder, Job, QueryOrder, Task
 from gitops.review.previews.record import GraphPreview
 from tests.integration.database.graph.test_migration_stories import STORIES, Graph
 from tests.support.cases import read_yaml
@@ -47,7 +47,9 @@ class Tried:
     def run(self) -> GraphPreview:
         return orders.GRAPH_ANSWER.read(answered(Job(Task.GRAPH, orders.GRAPH_ORDER.write(self.order))))
 
-    def query(self, recorded: str | None, declared: str | None, samples: Any = (), rows: RowRule | None = None) -> Any:
+    def query(
+        self, recorded: str | None, declared: str | None, samples: Any = (), rows: AllowedRows | None = None
+    ) -> Any:
         steps = () if self.schema is None else self.graph.engine.preview(self.before, self.schema.encode()).steps
         after = self.before if self.schema is None else self.after
         order = QueryOrder("q", self.before, after, recorded, declared, tuple(steps), tuple(samples), NOW, rows)
@@ -100,7 +102,7 @@ def test_only_allowed_columns_of_allowed_rows_are_answered(tmp_path: Path) -> No
     both = "query q() { match { $p: Person } return { $p.name, $p.mail } }"
     none = 'query q() { match { $p: Person { name: "n0" } } return { $p.name, $p.mail } }'
     assert "secret" not in json.dumps(tried.query(both, none))
-    shown = tried.query(both, none, rows=RowRule(("p.name",), 2))["shown"]
+    shown = tried.query(both, none, rows=AllowedRows(("p.name",), 2))["shown"]
     assert shown == [{"kind": "removed", "cells": {"p.name": f"n{n}"}} for n in (1, 2)]
 
 
