@@ -266,7 +266,7 @@ def test_the_digests_of_released_rules_stay(config: str, digest: str, first: str
 def test_a_rule_of_trust_is_in_the_digest_and_in_words_and_no_other_key_is() -> None:
     """Each key of a full file is left out in turn: what a row says about trust is what happens."""
     whole = (FULL + OIDC).replace("  data_growth", "  max_deletes: 9\n  data_growth")
-    whole = whole.replace("fail_fast: true", "on_drift: block")
+    whole = whole.replace("fail_fast: true", "on_drift: block") + PREVIEW
     full = to_plain(parse_yaml(whole.encode()))
     stated = [key for key, row in KEY_ROWS.items() if row.trusted is not None]
     assert [key for key in stated if not _has(full, key.split("."))] == []
@@ -304,6 +304,32 @@ def test_tokens_of_whom_are_taken_is_a_rule_of_trust_in_every_detail() -> None:
         assert found.before != found.after
     (gone,) = rule_changes(Address("trust.library"), before, trust())
     assert (gone.after, gone.widens) == (None, False)
+
+
+PREVIEW = """\
+preview: {enabled: true, authors: nobody, counts: coarse, rows: {knowledge: {find_person: {columns: [p.name]}}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        ("authors: nobody", "change requests are previewed of"),
+        ("counts: coarse", "counts of rows in previews are"),
+        ("rows: {g: {q: {columns: [a], limit: 9}}}", "previews show rows of"),
+    ],
+)
+def test_what_previews_tell_is_a_rule_of_trust_and_its_default_moves_no_digest(rule: str, words: str) -> None:
+    plain = trust()
+    quiet = (
+        "preview: {enabled: true, scratch: s, authors: members, counts: exact, rows: {}, block: [], required: true}\n"
+    )
+    assert trust(config=CONFIG + quiet).digest == plain.digest
+    changed = trust(config=f"{CONFIG}preview: {{{rule}}}\n")
+    (found,) = rule_changes(Address("trust.library"), plain, changed)
+    assert (found.rule, found.widens) == (words, rule.startswith("rows"))
+    (back,) = rule_changes(Address("trust.library"), changed, plain)
+    assert back.widens is not found.widens
 
 
 _WITH_KEYS = ("data_growth", "gates", "environments", "accounts")
