@@ -30,6 +30,7 @@ from gitops.core.errors import GitopsError, UsageError
 from gitops.init.disk import create_file, list_files, read_file, read_templates, remove_file
 from gitops.init.files import (
     INSTALL_FOLDER,
+    REPORT_PIPELINES,
     REQUIREMENTS,
     FileState,
     ForgeKind,
@@ -72,6 +73,10 @@ def _init(options: argparse.Namespace) -> int:
     checkout = open_checkout(options.folder)
     options.dry_run = options.dry_run or options.diff
     if options.upgrade:
+        if options.report:
+            detail = "--report is for new repositories; it cannot be combined with --upgrade"
+            fix = "copy the job that gitops init --report writes in an empty repository"
+            raise UsageError(Code.USAGE_ERROR, detail, fix=fix)
         return _upgrade(options, checkout)
     on_terminal = sys.stdin.isatty() and sys.stdout.isatty() and not (options.yes or options.json)
     ask: Ask = _ask if on_terminal else lambda _, default: default
@@ -263,6 +268,10 @@ def _request(options: argparse.Namespace, checkout: Checkout, ask: Ask) -> InitR
         except GitopsError:
             return []  # The path exists as a file or a link. The code that reads it later reports why it cannot.
 
+    if options.report and ForgeKind(forge) not in REPORT_PIPELINES:
+        detail = f"--report adds a job that publishes pages, which {forge} does not have"
+        fix = "write the pages on the server after each apply: gitops report --output DIR"
+        raise UsageError(Code.USAGE_ERROR, detail, fix=fix)
     path = options.path or ask("Folder of the cluster", find_path(names) or "cluster") or ""
     return InitRequest(
         cluster=cluster,
@@ -278,6 +287,7 @@ def _request(options: argparse.Namespace, checkout: Checkout, ask: Ask) -> InitR
         storage=options.storage,
         action=options.action,
         strategies=options.strategies,
+        report=options.report,
         apply_in_jobs=options.apply_in_jobs,
         enterprise=forge == ForgeKind.GITHUB and not _is_on_cloud(checkout),
     )

@@ -18,15 +18,16 @@ from pathlib import Path
 import gitops
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, RemoteError, system_reason
-from gitops.init.files import GITEA_APPLIES, PIPELINES, STRATEGIES_PIPELINES
+from gitops.init.files import GITEA_APPLIES, PIPELINES, REPORT_PIPELINES, STRATEGIES_PIPELINES
 
+_JOBS = (*PIPELINES.values(), GITEA_APPLIES, *STRATEGIES_PIPELINES.values(), *REPORT_PIPELINES.values())
 _TEMPLATES = (
     "gitops.yaml",
     "cluster/cluster.yaml",
     "cluster/gitattributes",
     "cluster/schema.pg",
     "cluster/notes.gq",
-    *chain(*(paths.values() for paths in (*PIPELINES.values(), GITEA_APPLIES, *STRATEGIES_PIPELINES.values()))),
+    *chain(*(paths.values() for paths in _JOBS)),
     "requirements.txt",
     "requirements-materialize.txt",
 )

@@ -167,7 +167,8 @@ class InitRequest:
     `accounts` pairs forge accounts (`github:583231`) with approvers. `action` is where workflows find the action: a
     copy in the repository, or one pinned by commit. `enterprise` means a self-hosted GitHub, which lacks some workflow
     keys. `found` is the existing content of the cluster folder. With `strategies`, jobs run ticks and get the settings
-    to reach a target. With `apply_in_jobs`, jobs apply even on a forge that cannot keep secrets from other workflows.
+    to reach a target. With `report`, a job publishes the pages of `gitops report`. With `apply_in_jobs`, jobs apply even on
+    a forge that cannot keep secrets from other workflows.
     """
 
     cluster: str
@@ -184,6 +185,7 @@ class InitRequest:
     action: str | None = None
     enterprise: bool = False
     strategies: bool = False
+    report: bool = False
     apply_in_jobs: bool = False
     found: FoundCluster = field(default_factory=FoundCluster)
 
@@ -396,6 +398,8 @@ def _files(request: InitRequest, templates: Mapping[str, str]) -> dict[str, byte
         pipelines = dict(GITEA_APPLIES)
     if request.strategies and (request.forge is not ForgeKind.GITEA or request.apply_in_jobs):
         pipelines |= STRATEGIES_PIPELINES[request.forge]
+    if request.report:
+        pipelines |= REPORT_PIPELINES[request.forge]
     made |= schema_files()
     for path, name in {**_cluster_files(request), **pipelines}.items():
         made[path] = _fill(request, templates[name])
@@ -504,6 +508,12 @@ STRATEGIES_PIPELINES: Mapping[ForgeKind, Mapping[str, str]] = {
 }
 """The jobs that run ticks, by path, with the names of their templates."""
 
+REPORT_PIPELINES: Mapping[ForgeKind, Mapping[str, str]] = {
+    ForgeKind.GITHUB: {".github/workflows/gitops-report.yml": "github/gitops-report.yml"},
+    ForgeKind.GITLAB: {".gitlab/gitops-report.gitlab-ci.yml": "gitlab/gitops-report.gitlab-ci.yml"},
+}
+"""The jobs that publish reports, by path, with the names of their templates. The other forges publish no pages."""
+
 
 def _fill(request: InitRequest, template: str) -> bytes:
     flags = {
@@ -512,6 +522,7 @@ def _fill(request: InitRequest, template: str) -> bytes:
         "forge": request.forge is not ForgeKind.HOOKS,
         "paths": request.path != ".",
         "pause": True,
+        "report": request.report,
         "secrets": request.strategies or request.storage is not None,
         "storage": request.storage is not None,
         "strategies": request.strategies,

@@ -163,6 +163,7 @@ def _settings(
         flags = {
             "cloud": cloud,
             "pause": True,
+            "report": False,
             "secrets": strategies or stored,
             "storage": stored,
             "strategies": strategies,
@@ -173,6 +174,7 @@ def _settings(
         flags = {
             "cloud": "deployment: false" in text,
             "pause": True,
+            "report": False,
             "secrets": stored or ticks,
             "storage": stored,
             "strategies": ticks,

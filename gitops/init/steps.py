@@ -52,6 +52,7 @@ def next_steps(request: InitRequest, server: str | None = None, bot_key: str | N
             before, after = _gitea_server(request, key)
     if request.strategies and (request.forge is not ForgeKind.GITEA or request.apply_in_jobs):
         after += _strategies(request.forge, server or "SERVER")
+    after += _publication(request.forge) if request.report else []
     commit = _git("commit", "--message", f"Start the cluster {request.cluster}")
     push = (_git("add", "--all"), commit, _git("push", "origin", f"HEAD:refs/heads/{request.branch}"))
     named = ("--repo", ".", "--cluster", request.cluster)
@@ -119,6 +120,18 @@ def _join_strategies(forge: ForgeKind) -> SetupStep:
         " env: {MZ_URL: ${{ secrets.MZ_URL }}}. Without it no plan says what its strategies would do, and the rows of a merged"
         " change wait for the next tick"
     )
+
+
+def _publication(forge: ForgeKind) -> list[SetupStep]:
+    """Describe what to set before the first report is published."""
+    if forge is ForgeKind.GITHUB:
+        text = (
+            "Before the first report, set the source GitHub Actions and the visibility of the pages (Settings > Pages):"
+            " a report names people, and pages can be public even if the repository is private"
+        )
+        return [SetupStep(text), SetupStep("Publish the first report", ("gh workflow run gitops-report.yml",))]
+    text = "Set who may see the pages of the report, which names people (Settings > General > Visibility)"
+    return [SetupStep(text)]
 
 
 def _strategies(forge: ForgeKind, server: str) -> list[SetupStep]:

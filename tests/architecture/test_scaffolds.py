@@ -25,10 +25,11 @@ VARIANTS = [
         ("storage", {"storage": "s3://bucket/brain", "branch": "release/2.x"}),
         ("pinned", {"action": PINNED, "path": "."}),
         ("enterprise", {"enterprise": True, "strategies": True}),
+        ("report", {"report": True}),
         ("strategies", {"storage": "s3://bucket/brain", "strategies": True}),
         ("server", {"apply_in_jobs": False}),
     )
-    if name not in {"github": ["server"], "gitea": ["enterprise"]}[forge]
+    if name not in {"github": ["server"], "gitea": ["enterprise", "report"]}[forge]
 ]
 _SCHEMAS = {
     "workflows": ("--builtin-schema", "vendor.github-workflows"),
@@ -106,7 +107,9 @@ def test_the_action_is_clean(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "given", [{}, {"storage": "s3://bucket/brain", "strategies": True}], ids=["plain", "strategies"]
+    "given",
+    [{}, {"storage": "s3://bucket/brain", "strategies": True}, {"report": True}],
+    ids=["plain", "strategies", "report"],
 )
 def test_pipelines_of_gitlab_fit_their_schema(given, tmp_path):
     files = made("gitlab", **given)

@@ -27,6 +27,7 @@ GROUPS = (
     "buckets",
     "replicas",
     "audits",
+    "review",
     "access",
     "review",
     "strategies",

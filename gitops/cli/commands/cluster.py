@@ -76,6 +76,10 @@ SETUP_COMMANDS = (
             "add the CI jobs for replica strategies; with --upgrade, add them to a repository that already has the other jobs",
         ),
         flag(
+            "--report",
+            "with --forge github or gitlab: add a CI job that publishes the pages of gitops report; they name people",
+        ),
+        flag(
             "--apply-in-jobs",
             "with --forge gitea: apply in CI jobs, not on a server, although everyone with write access can read their secrets",
         ),
