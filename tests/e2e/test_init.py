@@ -330,6 +330,17 @@ def test_an_upgrade_shows_what_a_pipeline_of_gitlab_has_to_include(machine: Mach
 
 
 @pytest.mark.e2e
+def test_a_job_that_publishes_reports_is_made_only_where_pages_are(machine: Machine) -> None:
+    code, text = machine.init("--yes", "--forge", "gitea", "--report", check=False)
+    assert (code, "gitops report --output DIR" in text) == (2, True)
+    code, text = machine.run("gitops", "init", "--upgrade", "--report", at="company", check=False)
+    assert (code, "cannot be combined with --upgrade" in text) == (2, True)
+    _, text = machine.init("--yes", "--forge", "github", "--report")
+    assert ".github/workflows/gitops-report.yml" in machine.files()
+    assert "visibility of the pages (Settings > Pages)" in text
+
+
+@pytest.mark.e2e
 @pytest.mark.parametrize("option", ["--bot-key", "--approver", "--key", "--new-bot-key"])
 def test_the_remedy_for_a_key_names_the_option_that_it_is_for(machine: Machine, option: str) -> None:
     good = {"--bot-key": str(machine.folder / "bot.pub"), "--key": str(Path(machine.environ["HOME"]) / "key.pub")}
