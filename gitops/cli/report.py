@@ -206,5 +206,5 @@ def _say(options: argparse.Namespace, site: SiteFacts, written: _Written, proble
     shared.say_report(
         "".join(visible(line) + "\n" for line in lines), options, ok=not options.check or not written.changed
     )
-    for line in diagnostic_lines(problems):
+    for line in diagnostic_lines(problems, verbose=options.verbose):
         shared.complain(visible(line))
