@@ -152,9 +152,7 @@ def report_plan(
         comment = replace(comment, since=kept.since)
         commit, not_kept = keep_plan(context, kept, outcome, comment, others)
         comment = replace(comment, ref=commit and plan_ref(subject.cluster, subject.request), kept=commit)
-    pages = context.config.report_address(subject.cluster) if subject.request else ""
-    page = f"{pages}requests/{subject.request}.html" if pages else ""
-    body = plan_comment(replace(comment, run=bot.run_url, report=page))
+    body = plan_comment(replace(comment, run=bot.run_url, report=_report_page(context, subject)))
     yield from _set_status(context, subject, "plan", state, text)
     failures = () if tests is None else tuple(tests.diagnostics())
     notes = (*caused.diagnostics, *failures[:MAX_FAILURES])
@@ -773,6 +771,12 @@ def _names(addresses: Iterable[str]) -> tuple[str, ...]:
 def _listed(names: Sequence[str]) -> str:
     more = len(names) - _SHOWN
     return ", ".join(f"`{name}`" for name in names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def _report_page(context: EventContext, subject: CommentSubject) -> str:
+    """Return the address of a request's page in the published report; empty if `gitops.yaml` names no report."""
+    report = context.config.report_address(subject.cluster) if subject.request else ""
+    return f"{report}requests/{subject.request}.html" if report else ""
 
 
 def keep_plan(

@@ -82,6 +82,10 @@ def _init(options: argparse.Namespace) -> int:
     ask: Ask = _ask if on_terminal else lambda _, default: default
     made_key = _bot_key(options, checkout, ask)
     request, templates = _request(options, checkout, ask), read_templates()
+    if request.report and request.forge not in REPORT_PIPELINES:
+        detail = f"--report adds a job that publishes pages, which {request.forge} does not have"
+        fix = "write the pages on the server after each apply: gitops report --output DIR"
+        raise UsageError(Code.USAGE_ERROR, detail, fix=fix)
     # Hooks run the installed program; jobs install what the repository contains.
     has_jobs = request.forge is not ForgeKind.HOOKS
     read = partial(read_file, checkout.root)
@@ -268,10 +272,6 @@ def _request(options: argparse.Namespace, checkout: Checkout, ask: Ask) -> InitR
         except GitopsError:
             return []  # The path exists as a file or a link. The code that reads it later reports why it cannot.
 
-    if options.report and ForgeKind(forge) not in REPORT_PIPELINES:
-        detail = f"--report adds a job that publishes pages, which {forge} does not have"
-        fix = "write the pages on the server after each apply: gitops report --output DIR"
-        raise UsageError(Code.USAGE_ERROR, detail, fix=fix)
     path = options.path or ask("Folder of the cluster", find_path(names) or "cluster") or ""
     return InitRequest(
         cluster=cluster,
