@@ -697,7 +697,7 @@ def plain_words(step: Mapping[str, Any]) -> str:
     """Describe a step in JSON form in one line of plain text. Steps of an unknown kind or structure are shown as they are."""
     found = step_from_json(step)
     if found is None:
-        # Text that is no Unicode is left to whoever prints it, as in the other steps.
+        # Text that is not Unicode is left to whoever prints it, as in other steps.
         return json.dumps(step, separators=(",", ":"), ensure_ascii=False, sort_keys=True)
     return "".join(
         each if isinstance(each, str) else f"`{each.text}`" if each.style is Style.NAME else each.text
