@@ -63,7 +63,7 @@ def run(
     env: Mapping[str, str] | None = None,
     stdin: str = "",
     merged: bool = False,
-    timeout_s: float = 300.0,
+    timeout_s: float | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """What `subprocess.run` captures as text; with `merged`, both outputs together.
 
