@@ -237,7 +237,7 @@ def check_seen(local: LocalRepository, rule: ClusterRule, head: str) -> None:
     _check_fetched(local, rule, head)
     for where, commit in local_witnesses(local, rule).seen.items():
         if commit not in entries:
-            detail = f"head {head[:12]} does not continue {commit[:12]}, which was seen here ({where})"
+            detail = f"head {head[:12]} does not descend from {commit[:12]}, which was seen here before ({where})"
             raise IntegrityError(Code.LEDGER_DIVERGED, detail, path=rule.name)
 
 

@@ -464,7 +464,7 @@ def _installed(job: BotJob, scripts: Iterable[str]) -> Iterator[DoctorFinding]:
         detail = f"a Python that imports files of the checkout: {open_to_files[0][:120]}"
         yield error("jobs.isolated", detail, "python -I", job.place)
     else:
-        yield good("jobs.isolated", "no Python imports files of the checkout", job.place)
+        yield good("jobs.isolated", "Python does not import any file from the checkout", job.place)
 
 
 def _of_request(job: BotJob) -> Iterator[DoctorFinding]:

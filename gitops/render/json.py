@@ -48,7 +48,7 @@ _ACTORS = 5
 def envelope(
     outcome: VerbOutcome, classes: Mapping[Address, Classified] | None = None, more: Mapping[str, Any] | None = None
 ) -> Form:
-    """Return an outcome's JSON envelope. `classes` are the classes in its plan, if known.
+    """Return an outcome's JSON envelope. `classes` are the effect classes in its plan, if known.
 
     Raises KeyError for an unknown outcome.
 

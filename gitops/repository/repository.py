@@ -612,7 +612,7 @@ class ClusterAt:
             detail = f"the history of the branch lacks commit {applied[:12]}, which was applied last"
             raise IntegrityError(Code.LEDGER_DIVERGED, detail)
         if not store.is_ancestor(applied, commit):
-            raise GitopsError(Code.MERGE_NOT_CURRENT, f"{commit[:12]} does not continue {applied[:12]}")
+            raise GitopsError(Code.MERGE_NOT_CURRENT, f"{commit[:12]} does not descend from {applied[:12]}")
 
     def _admit_first(self) -> None:
         """Check that the first rules of a new ledger are in force in another ledger, if the repository has one.

@@ -83,7 +83,7 @@ class ServingMetrics:
         os.environ[_FOLDER] = str(folder)
         try:
             # Both files are opened here, so the variable is no longer needed afterwards.
-            self._restarts = _counter("worker_restarts_total", "Workers that took the place of one that ended.")
+            self._restarts = _counter("worker_restarts_total", "Workers that replaced a worker that had exited.")
             self._stuck = _counter(
                 "stuck_queries_total", "Queries and other work that held a thread past their time limit."
             )

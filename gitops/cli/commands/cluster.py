@@ -211,8 +211,8 @@ CLUSTER_COMMANDS = (
         Argument("--reason", "TEXT", "one-line reason why no second person could approve"),
         CLUSTER,
         REQUEST,
-        epilog="an approval survives rebase, squash and commits outside the cluster folder; it becomes stale when a file in that "
-        f"folder or the applied resource changes; {_SIGNS}",
+        epilog="an approval survives a rebase, a squash and commits outside the cluster folder; it becomes stale when a file in "
+        f"that folder or the applied resource changes; {_SIGNS}",
     ),
     Command(
         "status",

@@ -492,7 +492,7 @@ def gc(options: argparse.Namespace) -> results.GraphOutcome:
         )
     if options.keep < 1:
         detail = "--keep must be at least 1, because the newest version of a branch is never removed"
-        raise UsageError(Code.USAGE_ERROR, detail, fix="write --keep 1 or more")
+        raise UsageError(Code.USAGE_ERROR, detail, fix="keep at least one version: --keep 1")
     retention = graph.Retention(options.keep, timedelta(**{_UNITS[match[2]]: int(match[1])}))
     return graph.collect_garbage(graph_root(options), write_context(options), retention, dry_run=options.dry_run)
 

@@ -320,7 +320,7 @@ class CountedCommits:
         return _EVERYTHING if addresses is None else Touched(addresses, scope=_CLUSTER_FILE in paths)
 
     def _rules_at(self, tree: str) -> Mapping[str, bytes | None] | None:
-        """Return the files of keys and rules in a root tree: the ones that it names, plus the ones at the head.
+        """Return the key and rule files in a root tree: those that its own rules refer to, and those at the head.
 
         None if unreadable.
         """

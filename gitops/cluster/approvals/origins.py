@@ -298,7 +298,7 @@ class Origins:
         if pushed and all(push.person for push in pushed):
             return Origin(commit.id, pushed[0].how, pushed[0].by, listed)
         why = next((push.problem for push in pushed if not push.person), self._known.missing)
-        lacking = f"its signature does not count ({signature.problem or 'the key is not trusted now'})"
+        lacking = f"its signature does not count ({signature.problem or 'the key is not currently trusted'})"
         lacking = lacking if signature.signed else "it is not signed"
         return Origin(commit.id, How.UNKNOWN, f"{lacking}, and {why}", listed)
 

@@ -489,7 +489,7 @@ STEPS = (
         frozenset({Code.APPROVAL_UNSIGNED, Code.APPROVAL_SIGNATURE_INVALID, Code.APPROVAL_STALE}),
     ),
     Step(
-        "its key is trusted now, for one person",
+        "its key is currently trusted and belongs to one person",
         _signer,
         frozenset(
             {

@@ -288,7 +288,9 @@ def find_contradictions(
         if commit not in numbers:
             seen.setdefault(commit, []).append(where)
     for commit, places in seen.items():
-        diverged.append(f"head {head[:12]} does not continue {commit[:12]}, which was seen here ({', '.join(places)})")
+        diverged.append(
+            f"head {head[:12]} does not descend from {commit[:12]}, which was seen here before ({', '.join(places)})"
+        )
     for ref, commit in witnesses.signed.items():
         entry = named_entry(reader, commit)
         witness = None if entry is None else verify_witness(reader, entry, ledger)

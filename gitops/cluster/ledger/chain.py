@@ -191,7 +191,9 @@ def verify_chain(reader: GitReader, head: str, seen: str | None) -> VerifiedEntr
         later = earlier
     if seen is not None and later.commit.id != seen:
         raise IntegrityError(
-            Code.LEDGER_DIVERGED, f"head {head[:12]} does not continue {seen[:12]}, which was seen here", path=head
+            Code.LEDGER_DIVERGED,
+            f"head {head[:12]} does not descend from {seen[:12]}, which was seen here before",
+            path=head,
         )
     return newest
 

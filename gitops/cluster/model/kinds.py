@@ -378,7 +378,7 @@ def _effect_of_migration(migration: MigrationPreview | None, *, restored: bool) 
     if either and migration.expanded is not None and not restored:
         return Classified(Effect.STAGE, "it adds before the commit, and drops after it", digest(migration.expanded))
     kinds = {str(step.get("kind")) for step, added in zip(migration.steps, adds, strict=True) if not added}
-    return Classified(Effect.PIVOT, f"a run cannot take it back: {', '.join(sorted(kinds))}")
+    return Classified(Effect.PIVOT, f"these steps cannot be rolled back: {', '.join(sorted(kinds))}")
 
 
 class QueryKind(ResourceKind):

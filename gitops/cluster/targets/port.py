@@ -151,7 +151,7 @@ class TargetReader(Protocol):
     def activity(
         self, cluster_ids: Collection[str], *, since: datetime
     ) -> Mapping[str, Sequence[tuple[datetime, datetime]]]:
-        """Return when other users ran statements since a given time, by cluster id and in order.
+        """Return the times of other users' statements since a given time, sorted, by cluster id.
 
         There is one pair for each minute in which statements began: the first start and the last end. A longer
         statement counts where it started. Raises RemoteError `signal_unavailable`.

@@ -41,7 +41,7 @@ _REASON = re.compile(r"<Code>([A-Za-z0-9.]{1,64})</Code>")
 # Where the client looks for credentials that a machine, a container or a job provides, if the environment has none.
 _IDENTITY = re.compile(r"performing \w+ https?://(169\.254\.[0-9.]+|\[fd00:ec2::[0-9a-f]+\]|sts\.[a-z0-9.-]+)[:/]")
 _NO_BUCKET = "the bucket does not exist"
-_NO_CREDENTIALS = "no credentials are set, and this machine has no identity that gives some"
+_NO_CREDENTIALS = "no credentials are set, and this machine does not have an identity that provides them"
 _SET_CREDENTIALS = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and AWS_REGION; then run the same command again"
 _CORRECT = (
     "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY to credentials of this service; then run the same command again"

@@ -43,7 +43,7 @@ _PROBLEMS = {
     415: "The body has another type, or is compressed.",
     416: "The range is not in the content.",
     421: "A server without tokens answers only for localhost and its own address.",
-    424: "What the content refers to cannot be had.",
+    424: "Something that the content refers to is not available.",
     429: "The actor has too many changes under way.",
     500: "The server failed; its log says why.",
     503: "Something that is needed does not answer, or has to be recovered first.",

@@ -235,7 +235,7 @@ class _BucketChecks(JointChecks):
         return [found.replaced.sorted(), found.superseded.sorted(), found.superseded_rows.sorted()]
 
     def close(self) -> None:
-        """Close all collections of keys."""
+        """Close every key collection."""
         for keys in self._made:
             keys.close()
 
