@@ -284,7 +284,7 @@ def test_3_and_4_a_merge_that_fails_changes_nothing_and_the_next_one_brings_in_b
     for part in (
         "failed with 1 error · nothing is applied**",
         "- **error** `graph_create_failed` at `graph.extra`: ",
-        " failed and was rolled back. None of its changes is applied.",
+        " failed and was rolled back. None of its changes was applied.",
         "- Merge a fix: the next merge also applies these changes.",
     ):
         assert part in comment

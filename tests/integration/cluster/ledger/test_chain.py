@@ -255,7 +255,7 @@ def test_a_rewound_and_a_forked_chain(chain: Chain) -> None:
     code, detail = refusal(chain, first, second)
     assert (code, detail) == (
         "ledger_diverged",
-        f"head {first[:12]} does not continue {second[:12]}, which was seen here",
+        f"head {first[:12]} does not descend from {second[:12]}, which was seen here before",
     )
     assert refusal(chain, fork, second)[0] == "ledger_diverged"
     assert refusal(chain, chain.after(fork), second)[0] == "ledger_diverged"
