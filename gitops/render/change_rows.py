@@ -21,7 +21,8 @@ from gitops.cluster.model.kinds import rules_of
 from gitops.cluster.model.plan import BreakKind, ContractBreak, Plan, TextChange
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import BugError
-from gitops.database.language.schema.steps import Reversibility, reversibility_of
+from gitops.database.language.schema.step_terms import Reversibility
+from gitops.database.language.schema.steps import reversibility_of
 from gitops.render.migrations import StepView, step_views
 from gitops.render.words import count, plural
 

@@ -7,14 +7,8 @@ from typing import TYPE_CHECKING
 
 from gitops.database.language.schema import Scalar
 from gitops.database.language.schema.conversion import BACKFILL_HINT
-from gitops.database.language.schema.steps import (
-    AddProperty,
-    ChangeType,
-    Migration,
-    Sort,
-    UnsupportedChange,
-    plain_words,
-)
+from gitops.database.language.schema.step_terms import Sort
+from gitops.database.language.schema.steps import AddProperty, ChangeType, Migration, UnsupportedChange, plain_words
 from gitops.render.characters import visible
 from gitops.render.json import Form, present
 from gitops.render.json_text import plain

@@ -11,15 +11,11 @@ from gitops.cluster.model.change import Action, Disposition, Tier
 from gitops.cluster.model.plan import AffectedQuery, Plan, QueryChange, SchemaImpact, type_change
 from gitops.core.dataclass import dataclass
 from gitops.database.graph.port import MigrationPreview, StepCount
+from gitops.database.language.schema.step_terms import Reversibility, Shown, Sort, Style, Words
 from gitops.database.language.schema.steps import (
     ChangeEmbedding,
     ChangeType,
-    Reversibility,
-    Shown,
-    Sort,
-    Style,
     UnsupportedChange,
-    Words,
     reversibility_of,
     step_from_json,
 )

@@ -24,14 +24,8 @@ from gitops.database.language.schema.conversion import HINTS
 from gitops.database.language.schema.migration import plan_migration
 from gitops.database.language.schema.problems import MAX_PROBLEMS
 from gitops.database.language.schema.reversal import down_source, plan_down
-from gitops.database.language.schema.steps import (
-    DropMode,
-    DropType,
-    Migration,
-    MigrationStep,
-    Reversibility,
-    UnsupportedChange,
-)
+from gitops.database.language.schema.step_terms import DropMode, Reversibility
+from gitops.database.language.schema.steps import DropType, Migration, MigrationStep, UnsupportedChange
 from gitops.database.language.text import LanguageError, LanguageProblem, SourceText
 from tests.docs.examples import DEFAULT, PAGES, Fence, checked, compiled, examples, fences, of
 from tests.docs.running import run_example, same_rows

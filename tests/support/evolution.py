@@ -18,6 +18,7 @@ from gitops.database.language.schema.conversion import HINTS
 from gitops.database.language.schema.ir import IrConstraint
 from gitops.database.language.schema.migration import plan_migration
 from gitops.database.language.schema.reversal import plan_down
+from gitops.database.language.schema.step_terms import Reversibility
 from gitops.database.language.schema.steps import (
     AddConstraint,
     AddProperty,
@@ -35,7 +36,6 @@ from gitops.database.language.schema.steps import (
     MigrationStep,
     RenameProperty,
     RenameType,
-    Reversibility,
     UpdatePropertyMetadata,
     UpdateTypeMetadata,
     step_from_json,

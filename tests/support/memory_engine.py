@@ -23,7 +23,8 @@ from gitops.database.graph.port import (
 from gitops.database.graph.snapshot import accept_schema, table_keys
 from gitops.database.language.schema import TypeKind
 from gitops.database.language.schema.migration import plan_migration
-from gitops.database.language.schema.steps import AddProperty, Sort, UnsupportedChange
+from gitops.database.language.schema.step_terms import Sort
+from gitops.database.language.schema.steps import AddProperty, UnsupportedChange
 
 
 @dataclass

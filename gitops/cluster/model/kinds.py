@@ -340,7 +340,8 @@ class SchemaKind(ResourceKind):
         if migration is None or not migration.supported:
             return None  # the change is not made
         # Importing the schema language is slow, and few plans change a schema.
-        from gitops.database.language.schema.steps import Reversibility, reversibility_of
+        from gitops.database.language.schema.step_terms import Reversibility
+        from gitops.database.language.schema.steps import reversibility_of
 
         found = {reversibility_of(step) for step in migration.steps}
         empty = change.at_hand and change.seen is not None and not change.seen.rows

@@ -400,7 +400,8 @@ def require_rows(
     A migration that starts from this snapshot is published only if no other writer has published since.
     """
     from gitops.database.language.schema import ConstraintKind
-    from gitops.database.language.schema.steps import AddConstraint, ChangeEmbedding, Sort
+    from gitops.database.language.schema.step_terms import Sort
+    from gitops.database.language.schema.steps import AddConstraint, ChangeEmbedding
 
     if all(step.sort is not Sort.CHECKED for step in steps):
         return

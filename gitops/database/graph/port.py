@@ -141,7 +141,8 @@ class MigrationPreview:
     @property
     def reads_rows(self) -> bool:
         """Whether a step checks or converts rows."""
-        from gitops.database.language.schema.steps import Sort, step_from_json
+        from gitops.database.language.schema.step_terms import Sort
+        from gitops.database.language.schema.steps import step_from_json
 
         found = (step_from_json(step) for step in self.steps)
         return any(step is not None and step.sort is not Sort.FREE for step in found)

@@ -31,6 +31,7 @@ from gitops.database.language.schema import (
     TypeKind,
 )
 from gitops.database.language.schema.conversion import Exactness
+from gitops.database.language.schema.step_terms import Sort
 from gitops.database.language.schema.steps import (
     AddConstraint,
     AddProperty,
@@ -44,7 +45,6 @@ from gitops.database.language.schema.steps import (
     MigrationStep,
     RenameProperty,
     RenameType,
-    Sort,
     UnsupportedChange,
     plain_words,
 )

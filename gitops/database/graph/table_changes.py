@@ -20,13 +20,13 @@ from gitops.database.graph.manifest import DroppedTable, Manifest, TableEntry
 from gitops.database.graph.root import GraphFolder
 from gitops.database.graph.tables import DRIVER_ERRORS, arrow_field, count_values, open_table
 from gitops.database.language.schema import Catalog, ConstraintKind, TypeKind
+from gitops.database.language.schema.step_terms import DropMode
 from gitops.database.language.schema.steps import (
     AddConstraint,
     AddProperty,
     AddType,
     ChangeEmbedding,
     ChangeType,
-    DropMode,
     DropProperty,
     DropType,
     MigrationStep,

@@ -55,6 +55,7 @@ from gitops.database.language.schema.ir import (
     SchemaIR,
     print_schema,
 )
+from gitops.database.language.schema.step_terms import MigrationCode
 from gitops.database.language.schema.steps import DropProperty, DropType, Migration, MigrationStep
 from gitops.database.language.schema.types import ConstraintKind, Scalar, TypeKind
 from gitops.database.language.text import LanguageError
@@ -250,14 +251,14 @@ class _MigrationPlanner:
         taken = [name for _, name in renamed if name in kept or sum(name == other for _, other in renamed) > 1]
         if taken:
             reason = f"`@{MEMBER_HINT}` of `{owner}.{new.name}`: values would be joined, because `{taken[0]}` is taken"
-            self._refuse(entity, reason, steps.MigrationCode.CHANGE_TYPE)
+            self._refuse(entity, reason, MigrationCode.CHANGE_TYPE)
             return
         exact = convertible(old, new.type, dict(renamed))
         if exact is None:
             reason = f"changing property type of `{owner}.{new.name}` from {old} to {new.type} is not supported"
             if old.scalar is new.type.scalar is Scalar.VECTOR:
                 reason = f"{reason} without `@{_EMBED}` before and after"
-            self._refuse(entity, reason, steps.MigrationCode.CHANGE_TYPE)
+            self._refuse(entity, reason, MigrationCode.CHANGE_TYPE)
             return
         convert = _value(new, CONVERT_HINT) if exact is Exactness.CHECKED else None
         lacks = old.nullable or convert is not None
@@ -266,7 +267,7 @@ class _MigrationPlanner:
             reason = (
                 f"`@{CONVERT_HINT}({LOSING})` of `{owner}.{new.name}` needs `?` after the type, or `@{BACKFILL_HINT}`"
             )
-            self._refuse(entity, reason, steps.MigrationCode.CHANGE_TYPE)
+            self._refuse(entity, reason, MigrationCode.CHANGE_TYPE)
             return
         self.planned.append(steps.ChangeType(kind, owner, new.name, old, new.type, convert, backfill, renamed))
 
@@ -315,7 +316,7 @@ class _MigrationPlanner:
             if each.text not in before or again:
                 self.planned.append(steps.AddConstraint(kind, new.name, each))
 
-    def _refuse(self, entity: str, reason: str, code: steps.MigrationCode | None = None) -> None:
+    def _refuse(self, entity: str, reason: str, code: MigrationCode | None = None) -> None:
         self.planned.append(steps.UnsupportedChange(entity, reason, code))
 
 

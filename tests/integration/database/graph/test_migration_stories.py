@@ -42,7 +42,7 @@ from gitops.database.language.query import check_query, parse_queries
 from gitops.database.language.schema import PropType, compile_schema
 from gitops.database.language.schema.migration import plan_migration
 from gitops.database.language.schema.reversal import down_source
-from gitops.database.language.schema.steps import Reversibility
+from gitops.database.language.schema.step_terms import Reversibility
 from tests.reference.converting import DoesNotConvertError, convert
 from tests.support.cases import read_yaml
 from tests.support.clock import FixedClock

@@ -26,7 +26,7 @@ from gitops.database.graph.staged import WriteContext
 from gitops.database.language.schema import compile_schema
 from gitops.database.language.schema.migration import plan_migration
 from gitops.database.language.schema.reversal import down_source
-from gitops.database.language.schema.steps import Reversibility
+from gitops.database.language.schema.step_terms import Reversibility
 from tests.support.clock import FixedClock
 from tests.support.histories import History, knows, person
 from tests.support.ids import SequentialIds

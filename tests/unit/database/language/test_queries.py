@@ -33,7 +33,7 @@ from gitops.database.language.query.typed import (
 )
 from gitops.database.language.rules import RULES, RuleStage
 from gitops.database.language.schema import compile_schema
-from gitops.database.language.schema.steps import MigrationCode
+from gitops.database.language.schema.step_terms import MigrationCode
 from gitops.database.language.schema.types import Catalog, PropType, Scalar, TypeKind
 from gitops.database.language.text import LanguageError, SourceText, Span, Stage
 from tests.support import rules_page

@@ -31,20 +31,17 @@ from gitops.database.language.schema.ir import IrConstraint, fnv1a_32, property_
 from gitops.database.language.schema.migration import plan_migration
 from gitops.database.language.schema.pattern import MAX_SIZE, PatternError, check_pattern
 from gitops.database.language.schema.reversal import down_source, hints_of, plan_down, reversing_source, without_hints
+from gitops.database.language.schema.step_terms import DropMode, MigrationCode, Reversibility, Sort
 from gitops.database.language.schema.steps import (
     AddConstraint,
     AddType,
     DropConstraint,
-    DropMode,
     DropProperty,
     DropType,
     ExtendEnum,
     Migration,
-    MigrationCode,
     MigrationStep,
     RenameType,
-    Reversibility,
-    Sort,
     UnsupportedChange,
     plain_words,
     reversibility_of,
