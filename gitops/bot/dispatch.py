@@ -27,7 +27,7 @@ from gitops.bot.drift import report_drift
 from gitops.bot.drill import drill_clusters
 from gitops.bot.merge_queue import verify_group
 from gitops.bot.plan_requests import plan_requests, refresh_closed
-from gitops.bot.previews import preview_requests, remove_previews, sweep_previews
+from gitops.bot.previews import preview_event, sweep_previews
 from gitops.bot.sweep import sweep, take_in_revocations
 from gitops.bot.ticks import tick_clusters
 from gitops.cluster.ledger.chain import SIGNED
@@ -113,16 +113,8 @@ def _carry_out(context: EventContext, verb: str, event: Event, cluster: str | No
                 if cluster in (None, rule.name):
                     yield from apply_cluster(context, rule, asked=isinstance(event, ManualEvent))
                     yield from plan_open_requests(context, rule)
-        case "preview", RequestEvent(number=number, action=RequestAction.CLOSED | RequestAction.MERGED):
-            yield from remove_previews(context, number)
-        case "preview", RequestEvent(number=number):
-            yield from preview_requests(context, number)
-        case "preview", ManualEvent(inputs=inputs):
-            wanted = dict(inputs).get("request", "")
-            yield from preview_requests(context, int(wanted) if wanted.isdecimal() else None)
-        case "preview", TimerEvent():
-            yield from sweep_previews(context)
-            yield from preview_requests(context)
+        case "preview", RequestEvent() | ManualEvent() | TimerEvent():
+            yield from preview_event(context, event)
         case "verify", QueueEvent() as group:
             yield from verify_group(context, group)
         case "sweep", _:

@@ -31,6 +31,7 @@ from gitops.core.clock import timestamp
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
+from gitops.forge.events import ManualEvent, RequestAction, RequestEvent, TimerEvent
 from gitops.forge.port import Account, ChangeRequest, CheckState
 from gitops.render.previews import status_words
 from gitops.repository.kept_previews import keep_preview, kept_preview
@@ -53,6 +54,21 @@ class _Run:
     graphs: tuple[ChosenGraph, ...]
     plan_digest: str
     key: str
+
+
+def preview_event(context: EventContext, event: RequestEvent | ManualEvent | TimerEvent) -> Iterator[LogLine]:
+    """Preview the request of an event, or all open ones; remove the copies of a closed one, and expired ones by timer."""
+    match event:
+        case RequestEvent(number=number, action=RequestAction.CLOSED | RequestAction.MERGED):
+            yield from remove_previews(context, number)
+        case RequestEvent(number=number):
+            yield from preview_requests(context, number)
+        case ManualEvent(inputs=inputs):
+            wanted = dict(inputs).get("request", "")
+            yield from preview_requests(context, int(wanted) if wanted.isdecimal() else None)
+        case TimerEvent():
+            yield from sweep_previews(context)
+            yield from preview_requests(context)
 
 
 def preview_requests(context: EventContext, number: int | None = None) -> Iterator[LogLine]:

@@ -229,7 +229,7 @@ class _QueryTrial:
                 return None
             return _Text(root, snapshot, check_query(parsed[self._order.query], snapshot.schema().catalog))
         except LanguageError:
-            raise GitopsError(Code.QUERY_TYPECHECK_ERROR, "the query does not match the schema of the copy") from None
+            raise GitopsError(Code.QUERY_TARGET_DIFFERS, "the query does not match the schema of the copy") from None
 
     # Reads
 
