@@ -37,6 +37,7 @@ GROUPS = (
     "growth",
     "snb",
     "migrations",
+    "previews",
     "parallel",
     "scale",
     "distributed",
