@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from gitops.cluster.approvals.origins import KnownOrigins
 from gitops.cluster.approving.approve import ApprovalPublisher
@@ -43,9 +43,6 @@ if TYPE_CHECKING:
     from gitops.review.tests.verdicts import QueryTestResult
 
 RunTests: TypeAlias = "Callable[[Sequence[BoundTest], int, float], Sequence[QueryTestResult]]"
-
-if TYPE_CHECKING:
-    from gitops.bot.open_requests import OpenRequests
 
 # The renderer refuses larger templates. This constant limits the read.
 _MAX_TEMPLATE = 1024 * 1024
@@ -104,12 +101,12 @@ class EventContext:
         """Create the context without reading anything.
 
         `others_moved` becomes True if the reports on other open requests may say something outdated: a request has another
-        head, other approvals that count, or is gone. `previews` are the rows that this run's previews may show, by cluster
-        and request.
+        head, other approvals that count, or is gone. `compared` belongs to `gitops.bot.open_requests`. `previews` are the
+        rows that this run's previews may show, by cluster and request.
         """
         self.bot = bot
         self.others_moved = False
-        self.compared: dict[tuple[str, str], OpenRequests] = {}
+        self.compared: dict[tuple[str, str], Any] = {}
         self.forge = bot.forge
         self.repository = bot.repository
         self._positions: dict[str, LedgerPosition] = {}
@@ -188,6 +185,11 @@ class EventContext:
             else:
                 self._open_requests[target] = tuple(r for r in everything if r.target == target)
         return self._open_requests[target]
+
+    @property
+    def known_requests(self) -> Mapping[int, ChangeRequest]:
+        """The open requests that were listed for this event, by number."""
+        return {request.number: request for found in self._open_requests.values() for request in found}
 
     def changed_addresses(self, rule: ClusterRule, target: str, request: ChangeRequest) -> frozenset[Address]:
         """Return the addresses that a request declares differently from its fork point.

@@ -56,9 +56,9 @@ _MOST_SHOWN = 20
 def open_requests_of(context: EventContext, rule: ClusterRule, target: str) -> OpenRequests:
     """Return the open requests of a cluster into a branch, compared once for an event. Raises GitopsError."""
     key = rule.name, target
-    if key not in context.compared:
-        context.compared[key] = OpenRequests(context, rule, target)
-    return context.compared[key]
+    known: OpenRequests = context.compared.get(key) or OpenRequests(context, rule, target)
+    context.compared[key] = known
+    return known
 
 
 class OpenRequests:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from dataclasses import asdict, replace
 from itertools import islice
 from posixpath import normpath
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from gitops.bot.command_syntax import CommandAction, CommentCommand
 from gitops.bot.context import ClusterReport, EventContext, comment_subject, warning_key
@@ -130,8 +130,7 @@ def report_plan(
         outcome=caused,
         approvals=approvals,
         approve_all=_approve_all(context, approvals, subject, request=subject.request),
-        others=_views_of(context, others),
-        later=None if others is None else others.later,
+        **_about_others(context, others),
         voids=voids,
         explained=explained,
         refusals=refusals,
@@ -199,19 +198,18 @@ def set_preview_status(
     yield from _set_status(context, subject, "preview", state, text)
 
 
-def _views_of(context: EventContext, others: OtherRequests | None) -> tuple[OtherRequest, ...]:
-    """Return the requests that a report names, with their titles: those in conflict first, then those merged before."""
-    known = {request.number: request for request in context.open_requests()}
-    conflicts = () if others is None else others.conflicts
-    merges = () if others is None or others.later is None else others.later.merges
-    found = {c.request: c for c in conflicts}
-    numbers = dict.fromkeys((*found, *(each.request for each in merges)))
+def _about_others(context: EventContext, others: OtherRequests | None) -> dict[str, Any]:
+    """Return the parts of a comment about other requests, with their titles: those in conflict, then those merged before."""
+    if others is None:
+        return {}
+    found = {each.request: each for each in others.conflicts}
+    merges = () if others.later is None else others.later.merges
     views = []
-    for number in numbers:
-        title, url = (known[number].title, known[number].url) if number in known else ("", "")
-        conflict = found.get(number, RequestConflict(number))
+    for number in dict.fromkeys((*found, *(each.request for each in merges))):
+        conflict, request = found.get(number, RequestConflict(number)), context.known_requests.get(number)
+        title, url = ("", "") if request is None else (request.title, request.url)
         views.append(OtherRequest(number, title, url, conflict.resources, conflict.paths, conflict.problems))
-    return tuple(views)
+    return {"others": tuple(views), "later": others.later}
 
 
 def _view(context: EventContext, outcome: PlanOutcome) -> PlanView | None:
