@@ -12,7 +12,6 @@ from gitops.serving.http.call import Call
 from gitops.serving.http.route import Route
 
 _HTML = "text/html"
-_UNCHANGED = 304
 
 
 async def read_report(call: Call) -> BodyAnswer:
@@ -27,16 +26,30 @@ async def read_report(call: Call) -> BodyAnswer:
     found = await call.work(lambda: report.page(path))
     if found is None:
         raise not_found("the report has no such page")
-    headers = {**PAGE_HEADERS, "ETag": found.etag, "Vary": "Authorization"}
-    known = [each.strip().removeprefix("W/") for each in (call.header("if-none-match") or "").split(",")]
-    if found.etag in known:
-        return BodyAnswer(_UNCHANGED, b"", found.media_type, headers)
-    return BodyAnswer(200, found.data, found.media_type, headers)
+    return BodyAnswer(200, found.data, found.media_type, PAGE_HEADERS)
 
 
 ROUTES = (
-    Route("GET", "/-/report/", "readReport", "The first page of the report", read_report, _HTML, problems=(404,)),
-    Route("GET", "/-/report/{page}", "readReportPage", "A page of the report", read_report, _HTML, problems=(404,)),
+    Route(
+        "GET",
+        "/-/report/",
+        "readReport",
+        "The first page of the report",
+        read_report,
+        _HTML,
+        cached=True,
+        problems=(404,),
+    ),
+    Route(
+        "GET",
+        "/-/report/{page}",
+        "readReportPage",
+        "A page of the report",
+        read_report,
+        _HTML,
+        cached=True,
+        problems=(404,),
+    ),
     Route(
         "GET",
         "/-/report/{folder}/{page}",
@@ -44,6 +57,7 @@ ROUTES = (
         "A page in a folder of the report",
         read_report,
         _HTML,
+        cached=True,
         problems=(404,),
     ),
 )
