@@ -50,12 +50,12 @@ class _Machine(MachinePreviews):
 
     @contextmanager
     def workers(self, budget_s: float) -> Iterator[Ask]:
-        def ask(jobs: Sequence[Job], _left_s: float) -> Sequence[Any]:
+        def ask(batches: Sequence[Sequence[Job]], _left_s: float) -> Sequence[Sequence[Any]]:
             during, self._bench.during = self._bench.during, None
             if during is not None:
                 during()
-            self._bench.jobs += jobs
-            return [self._bench.answer(job) for job in jobs]
+            self._bench.jobs += [job for jobs in batches for job in jobs]
+            return [[self._bench.answer(job) for job in jobs] for jobs in batches]
 
         yield ask
 

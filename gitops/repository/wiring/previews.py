@@ -159,16 +159,16 @@ def open_ask(budget_s: float, environ: Mapping[str, str]) -> Iterator[Ask]:
     failures[TrialFailure.TOO_LARGE] = Code.PREVIEW_LIMIT
     with TrialPool(f"{__name__}:open_worker", workers=_WORKERS, limits=limits, storage=storage) as pool:
 
-        def ask(jobs: Sequence[Job], left_s: float) -> Sequence[Any]:
-            batches = [TrialBatch(({"task": job.task.value, "order": job.form},)) for job in jobs]
-            found: dict[int, Any] = {}
-            for place, answer in pool.run(batches, budget_s=left_s):
+        def ask(batches: Sequence[Sequence[Job]], left_s: float) -> Sequence[Sequence[Any]]:
+            asked = [TrialBatch([{"task": job.task.value, "order": job.form} for job in jobs]) for jobs in batches]
+            found: dict[tuple[int, int], Any] = {}
+            for place, answer in pool.run(asked, budget_s=left_s):
                 if answer.failure is None and answer.value is not None:
-                    found[place.batch] = answer.value.get("answer")
+                    found[place] = answer.value.get("answer")
                 else:
                     code = failures.get(answer.failure or TrialFailure.DIED, Code.PREVIEW_UNAVAILABLE)
-                    found[place.batch] = GitopsError(code, answer.detail)
-            return [found[at] for at in range(len(jobs))]
+                    found[place] = GitopsError(code, answer.detail)
+            return [[found[batch, job] for job in range(len(jobs))] for batch, jobs in enumerate(batches)]
 
         yield ask
 

@@ -51,8 +51,8 @@ class Job(NamedTuple):
     form: Mapping[str, Any]
 
 
-Ask = Callable[[Sequence[Job], float], "Sequence[Any]"]
-"""Has isolated workers carry out jobs within so many seconds.
+Ask = Callable[[Sequence[Sequence[Job]], float], "Sequence[Sequence[Any]]"]
+"""Has isolated workers carry out batches of jobs within so many seconds, each batch by one worker, in order.
 
 Returns, for each job, the JSON value that its worker answered, or a GitopsError: `preview_limit` if the worker was
 stopped at its deadline or its answer was too large, `preview_unavailable` if it ended or answered something else than

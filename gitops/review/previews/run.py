@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from gitops.core.clock import Clock, timestamp
 from gitops.core.codes import Code
@@ -48,44 +47,45 @@ def try_graphs(graphs: tuple[ChosenGraph, ...], place: str, ask: Ask, clock: Clo
 
     A part that a limit ended has the code `preview_limit`, and a part whose worker failed `preview_unavailable`.
     """
-    deadline, now = clock.monotonic() + budget_s, timestamp(clock.now())
+    now = timestamp(clock.now())
     readable = [graph for graph in graphs if graph.live is not None]
-    answers = _asked(ask, [_graph_job(graph, place) for graph in readable], orders.GRAPH_ANSWER, budget_s)
-    previews = {graph.graph: _of_graph(graph, each) for graph, each in zip(readable, answers, strict=True)}
-    found = [previews.get(graph.graph) or _unread(graph) for graph in graphs]
-    pairs = [
-        (graph, query)
-        for graph, preview in zip(graphs, found, strict=True)
-        # Without a migrated copy, there is nothing to compare.
-        if preview.code is None and (graph.schema is None or preview.migration is not None)
-        for query in graph.queries
+    # One worker tries a graph and then its queries, because most of the time of a worker is its start.
+    batches = [
+        [_graph_job(graph, place), *(_query_job(graph, query, place, now) for query in graph.queries)]
+        for graph in readable
     ]
-    jobs = [_query_job(graph, query, place, now) for graph, query in pairs]
-    runs: dict[str, list[QueryRun]] = defaultdict(list)
+    answers = ask(batches, budget_s) if batches else ()
+    found = {graph.graph: _collected(graph, each) for graph, each in zip(readable, answers, strict=True)}
+    tried = [found.get(graph.graph) or (_unread(graph), ()) for graph in graphs]
+    return Tried(tuple(preview for preview, _ in tried), tuple(each for _, shown in tried for each in shown))
+
+
+def _collected(graph: ChosenGraph, answers: Sequence[Any]) -> tuple[GraphPreview, tuple[ShownResult, ...]]:
+    """Return the preview of a graph and the rows that may be shown, from the answers to its jobs."""
+    first = _read(answers[0], orders.GRAPH_ANSWER)
+    preview = _of_graph(graph, first)
+    # Without a migrated copy, there is nothing to compare.
+    if preview.code is not None or (graph.schema is not None and preview.migration is None):
+        return preview, ()
+    runs: list[QueryRun] = []
     shown: list[ShownResult] = []
-    results = _asked(ask, jobs, orders.QUERY_ANSWER, deadline - clock.monotonic())
-    for (graph, query), answer in zip(pairs, results, strict=True):
-        if isinstance(answer, GitopsError):
-            runs[graph.graph].append(QueryRun(query.name, Parameters.NONE, code=answer.code.value))
+    for query, answer in zip(graph.queries, answers[1:], strict=True):
+        found = _read(answer, orders.QUERY_ANSWER)
+        if isinstance(found, GitopsError):
+            runs.append(QueryRun(query.name, Parameters.NONE, code=found.code.value))
             continue
-        runs[graph.graph].append(replace(answer.run, query=query.name))
-        if answer.shown and query.rows is not None:
-            shown.append(ShownResult(graph.graph, query.name, answer.shown[: query.rows.limit]))
-    return Tried(tuple(replace(each, queries=tuple(runs[each.graph])) for each in found), tuple(shown))
+        runs.append(replace(found.run, query=query.name))
+        if found.shown and query.rows is not None:
+            shown.append(ShownResult(graph.graph, query.name, found.shown[: query.rows.limit]))
+    return replace(preview, queries=tuple(runs)), tuple(shown)
 
 
-def _asked(ask: Ask, jobs: Sequence[Job], form: Form[T], left_s: float) -> list[T | GitopsError]:
-    """Return the answers to jobs, read strictly."""
-    if left_s <= 0:
-        return [GitopsError(Code.PREVIEW_LIMIT, "the time of the preview is used up") for _ in jobs]
-    found: list[T | GitopsError] = []
-    for answer in ask(jobs, left_s) if jobs else ():
-        try:
-            found.append(answer if isinstance(answer, GitopsError) else form.read(answer))
-        except MalformedError as problem:
-            detail = f"the worker's answer is malformed: {problem.path}"
-            found.append(GitopsError(Code.PREVIEW_UNAVAILABLE, detail))
-    return found
+def _read(answer: Any, form: Form[T]) -> T | GitopsError:
+    """Read the answer to a job strictly."""
+    try:
+        return answer if isinstance(answer, GitopsError) else form.read(answer)
+    except MalformedError as problem:
+        return GitopsError(Code.PREVIEW_UNAVAILABLE, f"the worker's answer is malformed: {problem.path}")
 
 
 def _unread(graph: ChosenGraph) -> GraphPreview:

@@ -118,7 +118,7 @@ def test_isolated_workers_answer_the_same_and_see_nothing_of_the_parent(tmp_path
     tried = Tried(tmp_path, "node Person { name: String @key }", [{"type": "Person", "data": {"name": "a"}}], None)
     secrets = {"GITOPS_TOKEN": "t", "SSH_AUTH_SOCK": "s", "HOME": "/root", "AWS_REGION": "here"}
     with open_ask(60, secrets) as ask:
-        answers = ask([Job(Task.GRAPH, orders.GRAPH_ORDER.write(tried.order)), Job(Task.GRAPH, {})], 60)
+        (answers,) = ask([[Job(Task.GRAPH, orders.GRAPH_ORDER.write(tried.order)), Job(Task.GRAPH, {})]], 60)
     assert orders.GRAPH_ANSWER.read(answers[0]) == GraphPreview("g", 2)
     assert [getattr(each, "code", "") for each in answers[1:]] == ["preview_unavailable"]
     assert tried.unchanged()
