@@ -1,6 +1,6 @@
-"""Evidence: tests of stored queries and policies before a merge, and drills that restore what was applied.
+"""What a change does, for its reviewers, and whether what was applied could be restored.
 
-Evidence explains a change; it never becomes part of a digest. `tests` is the test file format with
-its pure rules, and `trial` runs jobs on content that is not trusted in isolated workers. `drill` restores a cluster
-from its storage and records in the ledger how that went.
+`tests` is the test file format with its run, `previews` tries change requests on copies of the live graphs, and `drill`
+restores a cluster from its storage. `trial` runs jobs on content that is not trusted in isolated workers. All of it
+explains; nothing of it becomes part of a digest.
 """
