@@ -126,6 +126,18 @@ def test_a_closed_request_leaves_no_copies(bench: Bench) -> None:
     assert not (folder(bench) / "1").exists()
 
 
+def test_the_copy_of_a_request_is_queried_where_the_graphs_are(bench: Bench) -> None:
+    loop = bench.stage.loop
+    bench.stage.propose("alice", "year", ADDED)
+    asked = ("graph", "query", "notes", "--text", "query q() { match { $n: Note } return { $n.title, $n.year } }")
+    gone = loop.gitops("bot", *asked, "--preview", "1", at=loop.server, check=False)
+    assert "graph_version_gone" in gone.text
+    assert "gitops preview --request 1 --graph notes --keep" in gone.text
+    bench.run()
+    found = loop.gitops("bot", *asked, "--preview", "1", "--format", "csv", at=loop.server)
+    assert found.text.splitlines()[:2] == ["n.title,n.year", "n0,"]
+
+
 def test_a_new_head_replaces_the_copies_of_the_one_before(bench: Bench) -> None:
     first = bench.stage.propose("alice", "year", ADDED)
     bench.run()
