@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 from enum import StrEnum
 
+from gitops.cluster.model.address import graph_address, query_address, schema_address
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic, Diagnostics, Severity
@@ -228,7 +229,7 @@ def findings(
 
 
 def _found(graph: GraphPreview) -> Iterator[tuple[FindingKind | None, Code, str, str]]:
-    place, schema, after = f"graph.{graph.graph}", f"schema.{graph.graph}", "after the change"
+    place, schema, after = graph_address(graph.graph), schema_address(graph.graph), "after the change"
     if graph.code is not None:
         yield None, Code.PREVIEW_UNAVAILABLE, place, f"the graph is not previewed: {graph.code}"
         return
@@ -239,7 +240,7 @@ def _found(graph: GraphPreview) -> Iterator[tuple[FindingKind | None, Code, str,
     if graph.broken:
         yield FindingKind.ERRORS, Code.PREVIEW_VIOLATION, schema, f"{graph.broken:,} rows break a rule {after}"
     for run in graph.queries:
-        address = f"query.{graph.graph}.{run.query}"
+        address = query_address(graph.graph, run.query)
         if run.code in _NOT_JUDGED:
             detail = "a limit ended it" if run.code == Code.PREVIEW_LIMIT else "its worker failed"
             yield None, Code(run.code), address, detail
