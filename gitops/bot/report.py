@@ -50,7 +50,6 @@ from gitops.render.characters import visible
 from gitops.render.commands import approve_command
 from gitops.render.comment import (
     apply_comment,
-    failed_tests,
     marker,
     plan_comment,
     plan_document,
@@ -70,6 +69,7 @@ from gitops.render.markdown import hidden
 from gitops.render.plan_views import PlanView
 from gitops.render.previews import PreviewView, preview_view
 from gitops.render.text import apply_counts
+from gitops.render.verdicts import failed_tests
 from gitops.render.words import count
 from gitops.repository.kept_plans import (
     OTHER_REQUESTS,
@@ -119,10 +119,7 @@ def report_plan(
     approvals and warnings of the target, and `tests` are the results of its query tests.
     """
     bot = context.bot
-    state, text, result = plan_status(outcome, earlier, verdict_missing=verdict_missing)
-    if tests is not None and not tests.ok:
-        text = f"{text}; {failed_tests(tests)}"
-        state, result = (CheckState.FAILURE, RunResult.PROBLEMS) if tests.blocks else (state, result)
+    state, text, result = plan_status(outcome, earlier, verdict_missing=verdict_missing, tests=tests)
     caused = _without_used(outcome, standing)
     approvals = _gate_states(subject, caused, earlier, via_forge=via_forge)
     comment = PlanComment(
@@ -144,25 +141,12 @@ def report_plan(
         tests=tests,
     )
     bot.on_report(ClusterReport(comment, line := f"plan of {subject.cluster}: {text}", outcome.plan))
-    not_kept, kept = "", None
-    if subject.request and bot.person is not None:
-        before = kept_plan(context.repository, subject.cluster, subject.request)
-        kept = plan_record(subject, outcome, before, voids, tests, None if others is None else others.compared)
-        comment = replace(comment, since=kept.since)
-        commit, not_kept = keep_plan(context, kept, outcome, comment, others)
-        comment = replace(comment, ref=commit and plan_ref(subject.cluster, subject.request), kept=commit)
+    comment, kept, not_kept = _keep_first(context, comment, outcome, others)
     body = plan_comment(replace(comment, run=bot.run_url, report=_report_page(context, subject)))
     yield from _set_status(context, subject, "plan", state, text)
-    failures = () if tests is None else tuple(tests.diagnostics())
-    notes = (*caused.diagnostics, *failures[:MAX_FAILURES])
-    yield from _write_check(context, subject, state, text, body, notes)
-    quiet = (
-        outcome.lands
-        and (tests is None or tests.ok)
-        and not (outcome.plan and outcome.plan.changes)
-        and not (refusals or explained or voids)
-    )
-    shown = yield from _write_comment(context, subject, body, only_update=quiet)
+    failures = () if tests is None else tuple(tests.diagnostics())[:MAX_FAILURES]
+    yield from _write_check(context, subject, state, text, body, (*caused.diagnostics, *failures))
+    shown = yield from _write_comment(context, subject, body, only_update=_is_quiet(comment))
     if kept is not None and not shown:
         _, not_kept = keep_plan(context, replace(kept, shown=False), outcome, comment, others)
     yield LogLine(line, result)
@@ -210,6 +194,32 @@ def _about_others(context: EventContext, others: OtherRequests | None) -> dict[s
         title, url = ("", "") if request is None else (request.title, request.url)
         views.append(OtherRequest(number, title, url, conflict.resources, conflict.paths, conflict.problems))
     return {"others": tuple(views), "later": others.later}
+
+
+def _keep_first(
+    context: EventContext, comment: PlanComment, outcome: PlanOutcome, others: OtherRequests | None
+) -> tuple[PlanComment, PlanRecord | None, str]:
+    """Store the plan of a request before it is reported.
+
+    Returns the comment, which now refers to the stored plan, its record, and why it was not stored.
+    """
+    subject = comment.subject
+    if not subject.request or context.bot.person is None:
+        return comment, None, ""
+    before = kept_plan(context.repository, subject.cluster, subject.request)
+    kept = plan_record(
+        subject, outcome, before, comment.voids, comment.tests, None if others is None else others.compared
+    )
+    comment = replace(comment, since=kept.since)
+    commit, not_kept = keep_plan(context, kept, outcome, comment, others)
+    return replace(comment, ref=commit and plan_ref(subject.cluster, subject.request), kept=commit), kept, not_kept
+
+
+def _is_quiet(comment: PlanComment) -> bool:
+    """Return whether a plan changes nothing and says nothing else, so that a status is enough."""
+    outcome, tests = comment.outcome, comment.tests
+    idle = outcome.lands and not (outcome.plan and outcome.plan.changes) and (tests is None or tests.ok)
+    return idle and not (comment.refusals or comment.explained or comment.voids)
 
 
 def _view(context: EventContext, outcome: PlanOutcome) -> PlanView | None:
@@ -587,12 +597,22 @@ def _approve_all(
 
 
 def plan_status(
-    outcome: PlanOutcome, earlier: frozenset[Address], *, verdict_missing: bool
+    outcome: PlanOutcome, earlier: frozenset[Address], *, verdict_missing: bool, tests: QueryTestReport | None = None
 ) -> tuple[CheckState, str, RunResult]:
-    """Return a plan's status.
+    """Return a plan's status with its tests, which fail it if the rules require them.
 
     A missing approval is a failure, never neutral, so that nothing is merged because someone overlooked it.
     """
+    state, text, result = _status_without_tests(outcome, earlier, verdict_missing=verdict_missing)
+    if tests is None or tests.ok:
+        return state, text, result
+    text = f"{text}; {failed_tests(tests)}"
+    return (CheckState.FAILURE, text, RunResult.PROBLEMS) if tests.blocks else (state, text, result)
+
+
+def _status_without_tests(
+    outcome: PlanOutcome, earlier: frozenset[Address], *, verdict_missing: bool
+) -> tuple[CheckState, str, RunResult]:
     plan = outcome.plan
     errors = sum(d.severity == "error" for d in outcome.diagnostics)
     if errors:

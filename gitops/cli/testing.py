@@ -126,7 +126,7 @@ def collect(
 ) -> tuple[CollectedTests | None, Diagnostics]:
     """Return a folder's tests and all problems with it, or None if the folder itself has an error.
 
-    A policy case that fails is no error here, because it is a test's result.
+    A policy case that fails is not an error here, because it is a test's result.
     """
     loaded = load_desired(folders.cluster)
     problems = Diagnostics(each for each in loaded.diagnostics if each.code is not Code.POLICY_TEST_FAILED)

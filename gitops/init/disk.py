@@ -27,6 +27,7 @@ _TEMPLATES = (
     "cluster/gitattributes",
     "cluster/schema.pg",
     "cluster/notes.gq",
+    "cluster/notes.test.yaml",
     *chain(*(paths.values() for paths in _JOBS)),
     "requirements.txt",
     "requirements-materialize.txt",

@@ -79,8 +79,8 @@ from gitops.render.plan_views import (
     what_if_views,
 )
 from gitops.render.text import apply_counts
+from gitops.render.verdicts import failed_tests, failed_views, passed_tests
 from gitops.render.words import count
-from gitops.review.tests.verdicts import QueryTestReport, difference_lines
 
 _REQUEST_PAGE = re.compile(r"(https?://.+)/(?:pulls?|merge_requests)/[0-9]+\Z")
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
@@ -353,7 +353,7 @@ def _plan_sections(comment: PlanComment, nodes: int, most: int | None) -> tuple[
         "voids": comment.voids,
         "preview": comment.preview,
         "tests": "" if comment.tests is None else passed_tests(comment.tests),
-        "test_failures": () if comment.tests is None else _failed_views(comment.tests),
+        "test_failures": () if comment.tests is None else failed_views(comment.tests),
         "atomic": _sentence(ATOMIC),
         **(_NO_PLAN if view is None else _plan_values(view, gates, fixes, nodes, most)),
     }
@@ -625,34 +625,6 @@ def plan_verdict(comment: PlanComment, view: PlanView | None, gates: Sequence[Ap
     return " · ".join([first, *more]) if first == NO_CHANGES and comment.tests is not None else first
 
 
-def passed_tests(report: QueryTestReport) -> str:
-    """Return how many tests passed, such as `42 of 42`."""
-    return f"{report.counts['passed']} of {len(report.results)}"
-
-
-def failed_tests(report: QueryTestReport) -> str:
-    """Return how many tests did not pass, such as `1 of 42 tests does not pass`."""
-    if not report.bad:
-        return "the tests are invalid"
-    return f"{report.bad} of {count(len(report.results), 'test')} {'does' if report.bad == 1 else 'do'} not pass"
-
-
-def _failed_views(report: QueryTestReport) -> tuple[TestFailureView, ...]:
-    """Return invalid files, then tests that did not pass, each with its difference."""
-    problems = [TestFailureView(each.code, each.source, each.path, each.message) for each in report.problems]
-    failed = [
-        TestFailureView(
-            each.code or Code.TEST_ERROR,
-            each.at,
-            each.resource,
-            f"{each.name}: {each.message}",
-            tuple(difference_lines(each.diff)),
-        )
-        for each in report.judged
-    ]
-    return (*problems, *failed)
-
-
 def apply_verdict(outcome: ApplyOutcome, missing: int) -> str:
     """Return an apply's result in one line. The remaining changes need `missing` approvals."""
     counts, errors = apply_counts(outcome), _errors(outcome)
@@ -671,17 +643,6 @@ def apply_verdict(outcome: ApplyOutcome, missing: int) -> str:
         return f"{counts} · converged"
     warnings = sum(d.severity is Severity.WARNING for d in outcome.diagnostics)
     return f"{counts} · not converged" + (f" · {count(warnings, 'warning')}" if warnings else "")
-
-
-@dataclass(frozen=True, slots=True)
-class TestFailureView:
-    """A test that did not pass: its code and place, the tested query, and the difference in `lines`."""
-
-    code: Code
-    source: SourceRef | None
-    resource: str
-    message: str
-    lines: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Shows a run of tests as text, as one JSON document, and as JUnit XML.
+"""Shows a run of tests as text, as one JSON document, as JUnit XML, and in the comment of a plan.
 
 JUnit: a suite is a file and a case is a test, as CI programs read them. Source of the format:
 https://github.com/testmoapp/junitxml
@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from xml.sax.saxutils import escape, quoteattr
 
+from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Severity, SourceRef
 from gitops.render.characters import visible
 from gitops.render.commands import completed
@@ -138,3 +140,45 @@ def _attribute(text: str) -> str:
 
 def _text(text: str) -> str:
     return escape("\n".join(map(visible, text.split("\n"))))
+
+
+# -- comments ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FailedTestView:
+    """A test that did not pass: its code and place, the tested query, and the difference in `lines`."""
+
+    code: Code
+    source: SourceRef | None
+    resource: str
+    message: str
+    lines: tuple[str, ...] = ()
+
+
+def passed_tests(report: QueryTestReport) -> str:
+    """Return how many tests passed, such as `42 of 42`."""
+    return f"{report.counts['passed']} of {len(report.results)}"
+
+
+def failed_tests(report: QueryTestReport) -> str:
+    """Return how many tests did not pass, such as `1 of 42 tests does not pass`."""
+    if not report.bad:
+        return "the tests are invalid"
+    return f"{report.bad} of {count(len(report.results), 'test')} {'does' if report.bad == 1 else 'do'} not pass"
+
+
+def failed_views(report: QueryTestReport) -> tuple[FailedTestView, ...]:
+    """Return invalid files, then tests that did not pass, each with its difference."""
+    problems = [FailedTestView(each.code, each.source, each.path, each.message) for each in report.problems]
+    failed = [
+        FailedTestView(
+            each.code or Code.TEST_ERROR,
+            each.at,
+            each.resource,
+            f"{each.name}: {each.message}",
+            tuple(difference_lines(each.diff)),
+        )
+        for each in report.judged
+    ]
+    return (*problems, *failed)

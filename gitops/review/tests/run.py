@@ -72,7 +72,7 @@ def _answers(
 
 
 def _result(test: BoundTest, answer: TrialAnswer) -> QueryTestResult:
-    """Return the result in a worker's answer, which nobody trusts to have the right form."""
+    """Return the result in a worker's answer, which may have any form."""
     if answer.failure is TrialFailure.NOT_RUN:
         return _not_run(test, answer.detail)
     if answer.failure is not None or answer.value is None:

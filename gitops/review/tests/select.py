@@ -7,7 +7,6 @@ shown relative to the cluster folder, like all paths.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from fnmatch import fnmatchcase
 from posixpath import dirname, join, normpath, relpath
 from typing import NamedTuple
@@ -26,7 +25,7 @@ from gitops.core.errors import GitopsError
 from gitops.database.language.query import CheckedQuery, query_texts
 from gitops.database.language.schema import Catalog
 from gitops.review.tests.bind import BoundFile, BoundTest, bind_file
-from gitops.review.tests.format import SUFFIX, QueryTestFile, read_test_file
+from gitops.review.tests.format import SUFFIX, read_test_file
 from gitops.review.tests.verdicts import QueryTestCoverage, QueryTestResult, QueryTestVerdict
 
 MAX_RUN = 10_000
@@ -45,6 +44,7 @@ class GraphSubject:
         self.name = name
         self._declared: GraphDeclaration = desired.graphs[name]
         self._desired = desired
+        self._sources: dict[bytes, Mapping[str, bytes]] = {}
 
     @property
     def catalog(self) -> Catalog:
@@ -65,7 +65,11 @@ class GraphSubject:
 
     def query_source(self, name: str) -> bytes:
         """Return the text of one query."""
-        return query_texts(self._desired.resources[query_address(self.name, name)].content or b"")[name]
+        content = self._desired.resources[query_address(self.name, name)].content or b""
+        if content not in self._sources:
+            # A file has many queries, and each of them many tests.
+            self._sources[content] = query_texts(content)
+        return self._sources[content][name]
 
 
 class FoundFile(NamedTuple):
@@ -184,11 +188,6 @@ def _beside(file: FoundFile) -> Callable[[str], bytes]:
     return read
 
 
-def matching(tests: Iterable[BoundTest], pattern: str | None) -> list[BoundTest]:
-    """Return the tests whose id in the file, or whole id, matches a glob."""
-    return [each for each in tests if pattern is None or id_matches(each.id, pattern)]
-
-
 def id_matches(test_id: str, pattern: str) -> bool:
     """Return whether a whole id, or its part after the file, matches a glob."""
     return fnmatchcase(test_id, pattern) or fnmatchcase(test_id.rpartition("::")[2], pattern)
@@ -270,17 +269,3 @@ def coverage_of(collected: CollectedTests, judged: Sequence[QueryTestResult]) ->
         for rule in rules_met(case, guarded)
     }
     return QueryTestCoverage(len(queries), tuple(sorted(queries - tested)), len(rules), tuple(sorted(rules - met)))
-
-
-def only(collected: CollectedTests, tests: Iterable[BoundTest]) -> CollectedTests:
-    """Return the collection with only these tests."""
-    kept = {each.id for each in tests}
-    files = tuple(
-        replace(file, tests=tuple(test for test in file.tests if test.id in kept)) for file in collected.files
-    )
-    return replace(collected, files=files)
-
-
-def any_tests(files: Iterable[QueryTestFile]) -> bool:
-    """Return whether files have tests or cases at all."""
-    return any(file.tests or file.cases for file in files)

@@ -70,7 +70,7 @@ def _edit(
         return "it has matchers", None
     value = _value(expect.form, result)
     if value is None:
-        return "the run ended in another way; write the expectation anew", None
+        return "the run ended in another way; correct the expectation by hand", None
     span = places.get((expect.value.line, expect.value.column))
     if span is None:
         return "its place was not found", None
