@@ -18,9 +18,6 @@ from gitops.bot.context import EventContext, comment_subject, left_before, warni
 from gitops.bot.open_requests import MOST_OTHERS, open_requests_of
 from gitops.bot.query_tests import concerns_tests, run_plan_tests
 from gitops.bot.report import (
-    is_reported,
-    plan_record,
-    refusal_record,
     report_plan,
     report_refusal,
     report_untouched,
@@ -28,6 +25,7 @@ from gitops.bot.report import (
     sign_commits,
     with_unknown_authors,
 )
+from gitops.bot.stored_plans import is_reported, plan_record, refusal_record
 from gitops.cluster.config.gitops_yaml import ClusterRule
 from gitops.cluster.ledger.chain import approvals_prefix
 from gitops.cluster.model.address import Address
@@ -240,23 +238,21 @@ def _plan_cluster(
     if context.repository.has_moved(request, plan_ref(rule.name, request.number)):
         yield LogLine(f"{begin}its head moved during the run, so this plan is discarded", RunResult.LOST)
         return False, False, False
-    gates = () if outcome.plan is None else outcome.plan.approvals_required
-    unmet = {gate.resource for gate in gates if not gate.satisfied}
+    unmet = {gate.resource for gate in (outcome.plan.approvals_required if outcome.plan else ()) if not gate.satisfied}
     earlier = unmet & _left_before(context, rule, request, outcome) if unmet else frozenset()
-    missing, failed = bool(unmet - earlier), not outcome.lands and not (unmet and outcome.ok)
     tests = run_plan_tests(context, workspace, outcome, lambda: context.repository.merged_tree(request))
-    failed = failed or (tests is not None and tests.blocks)
+    missing, lands = bool(unmet - earlier), outcome.lands or (bool(unmet) and outcome.ok)
+    failed = not lands or (tests is not None and tests.blocks)
     compared = _compared(context, rule, request)
     if is_reported(last, plan_record(subject, outcome, voids=voids, tests=tests, compared=compared)):
         yield LogLine(f"{begin}plan of {rule.name}: unchanged")
         return missing, failed, False
-    others = None if compared is None else open_requests_of(context, rule, request.target).said(request, outcome)
     outcome = _with_what_if(workspace, request, outcome)
     lines = report_plan(
         context,
         subject,
         outcome,
-        others=others,
+        others=None if compared is None else open_requests_of(context, rule, request.target).said(request, outcome),
         voids=voids,
         explained=explained,
         refusals=refusals,

@@ -7,32 +7,28 @@ forge that temporarily refuses comments must not make a successful apply fail.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
-from itertools import islice
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import replace
 from posixpath import normpath
 from typing import Any, TypeVar
 
 from gitops.bot.command_syntax import CommandAction, CommentCommand
 from gitops.bot.context import ClusterReport, EventContext, comment_subject, warning_key
-from gitops.bot.query_tests import plan_tests
+from gitops.bot.stored_plans import keep_first, keep_left, keep_plan, keep_refusal, plan_view, refusal_record
 from gitops.cluster.approvals.verify import HOSTED, REFUSALS, UNKNOWN_AUTHORS, code_of_unknown, remedy_of
 from gitops.cluster.changesets.stream import ChangesetAnswer, Until, answer, newest_attempt
 from gitops.cluster.config.gitops_yaml import ClusterRule
 from gitops.cluster.model.address import Address, Kind
-from gitops.cluster.model.approval import UnknownAuthors
-from gitops.cluster.model.change import Change, Reason, Tier
+from gitops.cluster.model.change import Reason, Tier
 from gitops.cluster.model.changeset import Changeset, ChangesetState
 from gitops.cluster.model.kinds import rules_of
 from gitops.cluster.model.ledger import Authors, Debt, How, LockObservation
 from gitops.cluster.model.others import OtherRequests, RequestConflict
 from gitops.cluster.model.outcome import ApplyOutcome, PlanOutcome
 from gitops.cluster.session.workspace import Workspace
-from gitops.core.canonical import canonical_digest
 from gitops.core.clock import timestamp
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostic, Diagnostics, Severity
-from gitops.core.documents.forms import is_line
 from gitops.core.errors import GitopsError
 from gitops.forge.port import (
     Annotation,
@@ -44,7 +40,7 @@ from gitops.forge.port import (
     DeploymentState,
 )
 from gitops.forge.text import cut
-from gitops.git.port import ZERO, GitStore, NewCommit, RefUpdate
+from gitops.git.port import ZERO, GitStore
 from gitops.render.changesets import changeset_outcome
 from gitops.render.characters import visible
 from gitops.render.commands import approve_command
@@ -52,8 +48,6 @@ from gitops.render.comment import (
     apply_comment,
     marker,
     plan_comment,
-    plan_document,
-    plan_summary,
     refusal_comment,
 )
 from gitops.render.comment_inputs import (
@@ -66,21 +60,10 @@ from gitops.render.comment_inputs import (
     RefusedCommand,
 )
 from gitops.render.markdown import hidden
-from gitops.render.plan_views import PlanView
 from gitops.render.previews import PreviewView, preview_view
 from gitops.render.text import apply_counts
 from gitops.render.verdicts import failed_tests
 from gitops.render.words import count
-from gitops.repository.kept_plans import (
-    OTHER_REQUESTS,
-    OTHERS,
-    PLAN_RECORD,
-    RECORD,
-    PlanRecord,
-    SeenChange,
-    kept_plan,
-    plan_ref,
-)
 from gitops.repository.kept_previews import kept_preview
 from gitops.repository.results import LogLine, RunResult, diagnostic_lines, logged, result_of
 from gitops.review.tests.verdicts import MAX_FAILURES, QueryTestReport
@@ -136,12 +119,12 @@ def report_plan(
         forge_commands=takes_commands(context),
         several=len(context.clusters) > 1,
         templates=context.templates,
-        view=_view(context, outcome),
+        view=plan_view(context, outcome),
         preview=_preview(context, subject, outcome),
         tests=tests,
     )
     bot.on_report(ClusterReport(comment, line := f"plan of {subject.cluster}: {text}", outcome.plan))
-    comment, kept, not_kept = _keep_first(context, comment, outcome, others)
+    comment, kept, not_kept = keep_first(context, comment, outcome, others)
     body = plan_comment(replace(comment, run=bot.run_url, report=_report_page(context, subject)))
     yield from _set_status(context, subject, "plan", state, text)
     failures = () if tests is None else tuple(tests.diagnostics())[:MAX_FAILURES]
@@ -196,25 +179,6 @@ def _about_others(context: EventContext, others: OtherRequests | None) -> dict[s
     return {"others": tuple(views), "later": others.later}
 
 
-def _keep_first(
-    context: EventContext, comment: PlanComment, outcome: PlanOutcome, others: OtherRequests | None
-) -> tuple[PlanComment, PlanRecord | None, str]:
-    """Store the plan of a request before it is reported.
-
-    Returns the comment, which now refers to the stored plan, its record, and why it was not stored.
-    """
-    subject = comment.subject
-    if not subject.request or context.bot.person is None:
-        return comment, None, ""
-    before = kept_plan(context.repository, subject.cluster, subject.request)
-    kept = plan_record(
-        subject, outcome, before, comment.voids, comment.tests, None if others is None else others.compared
-    )
-    comment = replace(comment, since=kept.since)
-    commit, not_kept = keep_plan(context, kept, outcome, comment, others)
-    return replace(comment, ref=commit and plan_ref(subject.cluster, subject.request), kept=commit), kept, not_kept
-
-
 def _is_quiet(comment: PlanComment) -> bool:
     """Return whether a plan changes nothing and says nothing else, so that a status is enough."""
     outcome, tests = comment.outcome, comment.tests
@@ -222,9 +186,10 @@ def _is_quiet(comment: PlanComment) -> bool:
     return idle and not (comment.refusals or comment.explained or comment.voids)
 
 
-def _view(context: EventContext, outcome: PlanOutcome) -> PlanView | None:
-    atomic = context.config.apply.atomicity == "atomic"
-    return None if outcome.plan is None else PlanView(outcome.plan, atomic=atomic)
+def _report_page(context: EventContext, subject: CommentSubject) -> str:
+    """Return the address of a request's page in the published report; empty if `gitops.yaml` names no report."""
+    report = context.config.report_address(subject.cluster) if subject.request else ""
+    return f"{report}requests/{subject.request}.html" if report else ""
 
 
 def report_untouched(context: EventContext, subject: CommentSubject) -> Iterator[LogLine]:
@@ -665,189 +630,3 @@ def changeset_status(parts: Sequence[Changeset]) -> tuple[CheckState, str]:
         return CheckState.FAILURE, changeset_outcome(failed)
     waits = ChangesetAnswer.WAITING in found or number != most
     return CheckState.PENDING if waits else CheckState.SUCCESS, changeset_outcome(parts[-1])
-
-
-# -- stored plans ------------------------------------------------------------------------------------------------------
-#
-# Record of a reported plan, in the form of `gitops.repository.kept_plans`, and its differences from the previous one.
-
-
-_MOST_NAMES = 200
-_MOST_SEEN = 1000
-_MOST_FACTS = 5
-_SHOWN = 3
-
-
-def plan_record(
-    subject: CommentSubject,
-    outcome: PlanOutcome,
-    before: PlanRecord | None = None,
-    voids: Sequence[OtherRequest] = (),
-    tests: QueryTestReport | None = None,
-    compared: str | None = None,
-) -> PlanRecord:
-    """Return the record for a plan that is about to be reported. `before` is the previous record.
-
-    `compared` is the digest of what the report says about other requests, if it does.
-    """
-    plan, numbers = outcome.plan, [each.number for each in voids]
-    gates = [] if plan is None else [[r.resource, r.needed, len(r.approvals)] for r in plan.approvals_required]
-    parts = [subject.head, [d.to_json() for d in outcome.diagnostics], gates, plan and plan.digest, numbers]
-    verdicts = None if tests is None else plan_tests(tests)
-    told = parts if numbers or verdicts or compared else parts[:-1]
-    told = [*told, compared] if compared else told
-    digest = canonical_digest(told if verdicts is None else [*told, asdict(verdicts)])
-    changed = [change.address for change in plan.changes] if plan else []
-    found = PlanRecord(
-        subject.cluster,
-        subject.request,
-        subject.head,
-        subject.base,
-        plan.digest if plan else None,
-        digest,
-        changes=_names(changed),
-        count=len(changed),
-        missing=_names(need.resource for need in plan.approvals_required if not need.satisfied) if plan else (),
-        errors=sum(each.severity is Severity.ERROR for each in outcome.diagnostics),
-        seen=_seen(plan.changes) if plan else (),
-        approved=_names(need.resource for need in plan.approvals_required if need.approvals) if plan else (),
-        voids=tuple(numbers),
-        unknown=tuple(
-            UnknownAuthors(Address(each.path), each.code, each.message, each.fix or "")
-            for each in outcome.diagnostics
-            if each.code in UNKNOWN_AUTHORS and each.step is None and is_line(each.message) and is_line(each.fix or "")
-        ),
-        tests=verdicts,
-    )
-    return replace(found, since=() if before is None else moved_since(before, found))
-
-
-def refusal_record(subject: CommentSubject, problems: Sequence[Diagnostic]) -> PlanRecord:
-    """Return the record for a plan that these problems prevented."""
-    digest = canonical_digest([subject.head, [each.to_json() for each in problems]])
-    return PlanRecord(
-        subject.cluster, subject.request, subject.head, subject.base, None, digest, errors=max(1, len(problems))
-    )
-
-
-def moved_since(before: PlanRecord, now: PlanRecord) -> tuple[str, ...]:
-    """Return up to five differences between two reports, one line each.
-
-    If the report is unchanged, return the ones in `before`.
-    """
-    if (before.report_digest, before.base) == (now.report_digest, now.base):
-        return before.since
-    facts = []
-    if before.errors != now.errors:
-        facts.append(f"errors: {now.errors}, before {before.errors}")
-    # A failed plan has no changes, so it is unknown what they would have been.
-    made = all(each.count or not each.errors for each in (before, now))
-    whole = made and all(len(each.changes) == each.count for each in (before, now))
-    more, fewer = (sorted({*a.changes} - {*b.changes}) if whole else [] for a, b in ((now, before), (before, now)))
-    if more:
-        facts.append(f"the plan also changes {_listed(more)}")
-    if fewer:
-        facts.append(f"the plan no longer changes {_listed(fewer)}")
-    if made and not whole and before.count != now.count:
-        facts.append(f"changes: {now.count}, before {before.count}")
-    if needed := sorted({*now.missing} - {*before.missing}):
-        facts.append(f"approval now missing for {_listed(needed)}")
-    if given := sorted({*before.missing} - {*now.missing} - {*fewer}):
-        facts.append(f"approved: {_listed(given)}")
-    if before.head != now.head:
-        facts.append(f"the head moved from {before.head[:12]} to {now.head[:12]}")
-    if before.base != now.base:
-        facts.append(f"the target branch moved from {before.base[:12]} to {now.base[:12]}")
-    return tuple(facts[:_MOST_FACTS])
-
-
-def is_reported(kept: PlanRecord | None, again: PlanRecord) -> bool:
-    """Return True if the last stored report is the same and was visible to people."""
-    return kept is not None and kept.shown and kept.report_digest == again.report_digest
-
-
-def _seen(changes: Iterable[Change]) -> tuple[SeenChange, ...]:
-    found = (
-        SeenChange(
-            c.address,
-            c.before,
-            c.after,
-            c.seen,
-            c.seen.recorded_at,
-            None if c.migration is None else c.migration.counts,
-        )
-        for c in changes
-        if c.seen is not None
-    )
-    return tuple(islice(found, _MOST_SEEN))
-
-
-def _names(addresses: Iterable[str]) -> tuple[str, ...]:
-    return tuple(name for name in islice(addresses, _MOST_NAMES) if is_line(name))
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = len(names) - _SHOWN
-    return ", ".join(f"`{name}`" for name in names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
-
-
-def _report_page(context: EventContext, subject: CommentSubject) -> str:
-    """Return the address of a request's page in the published report; empty if `gitops.yaml` names no report."""
-    report = context.config.report_address(subject.cluster) if subject.request else ""
-    return f"{report}requests/{subject.request}.html" if report else ""
-
-
-def keep_plan(
-    context: EventContext,
-    kept: PlanRecord,
-    outcome: PlanOutcome,
-    comment: PlanComment,
-    others: OtherRequests | None = None,
-) -> tuple[str, str]:
-    """Store a plan, with what its report says about other requests.
-
-    Returns its commit, or a line that explains why it was not stored, which is not a problem of the run.
-    """
-    document = plan_document(outcome, comment.view)
-    files = {"outcome.json": document, "plan.md": plan_summary(comment).encode()}
-    return _keep(context, kept, files if others is None else {**files, OTHERS: OTHER_REQUESTS.write(others)})
-
-
-def keep_left(context: EventContext, subject: CommentSubject, left: PlanOutcome, body: str) -> str:
-    """Store the plan for the changes that still wait after a merge, so that clones can see the row counts from this run.
-
-    Returns the reason if it is not stored, like `keep_plan`.
-    """
-    try:
-        context.repository.fetch_refs(plan_ref(subject.cluster, subject.request))
-    except GitopsError as error:
-        return f"the full plan is not kept in git ({error.code}: {error.detail})"
-    kept = plan_record(subject, left)
-    return _keep(context, kept, {"outcome.json": plan_document(left, _view(context, left)), "plan.md": body.encode()})[
-        1
-    ]
-
-
-def keep_refusal(context: EventContext, kept: PlanRecord, body: str) -> tuple[str, str]:
-    """Store the report for a plan that could not be made. Returns the same as `keep_plan`."""
-    return _keep(context, kept, {"plan.md": body.encode()})
-
-
-def _keep(context: EventContext, kept: PlanRecord, files: Mapping[str, bytes]) -> tuple[str, str]:
-    person, ref, store = context.bot.person, plan_ref(kept.cluster, kept.request), context.store
-    if person is None:
-        return "", ""
-    try:
-        old, before = context.repository.head_of(ref), kept_plan(context.repository, kept.cluster, kept.request)
-        if before is None or (kept.head, kept.approved) != (before.head, before.approved):
-            context.others_moved = True
-        tree = store.write_files(None, {RECORD: PLAN_RECORD.write(kept), **files})
-        if old is not None and store.commit(old).tree == tree:
-            return old, ""
-        author = replace(person, time=int(context.repository.clock.now().timestamp()))
-        message = f"plan: {kept.cluster}, request {kept.request}\n"
-        new = store.write_commit(NewCommit(tree, () if old is None else (old,), author, message), signing_key=None)
-        context.repository.remote.push([RefUpdate(ref, old or ZERO, new)])
-    except GitopsError as error:
-        return "", f"the full plan is not kept in git ({error.code}: {error.detail})"
-    return new, ""

@@ -117,8 +117,8 @@ def _summary(entry: LedgerEntry, recorded: Recording | None) -> str:
         return f"removes {len(entry.quarantined)} commit(s) from the branch, revision {entry.state_revision}"
     if entry.drill is not None:
         drill = entry.drill
-        result = "passed" if drill.passed else f"failed with {len(drill.findings)} finding(s)"
-        return f"restored {len(drill.graphs)} graph(s) in {drill.seconds} s, {result}, revision {entry.state_revision}"
+        result = "passed" if drill.passed else "failed"
+        return f"restore drill {result} after {drill.seconds} s, revision {entry.state_revision}"
     counts = Counter(change.disposition for change in entry.changes)
     parts = [f"{counts[d.value]} {d.value}" for d in Disposition if counts[d.value]]
     return f"{', '.join(parts) or 'no change'}, revision {entry.state_revision}"

@@ -1,4 +1,4 @@
-"""Copies a graph's newest versions from its storage into a folder, as a graph of its own, and verifies the copy."""
+"""Copies a graph's newest versions from its storage into a separate folder and verifies the copy."""
 
 from __future__ import annotations
 

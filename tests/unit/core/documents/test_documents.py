@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gitops
-from gitops.bot.report import moved_since
+from gitops.bot.stored_plans import moved_since
 from gitops.cluster.audit.statement import (
     PREDICATE_TYPE,
     STATEMENT_TYPE,
