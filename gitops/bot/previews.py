@@ -42,6 +42,8 @@ from gitops.review.previews.port import MOST_ROOTS, UNRECORDED, Claim, PreviewBe
 from gitops.review.previews.record import Counts, PreviewRecord, PreviewVerdict, in_coarse_counts, verdict
 from gitops.review.previews.run import Tried, try_graphs
 
+_OF_THE_SETUP = (Code.PREVIEW_UNAVAILABLE, Code.STORAGE_ROOT_REFUSED, Code.EPHEMERAL_GRAPH_ROOT)
+
 
 @dataclass(frozen=True, slots=True)
 class _Run:
@@ -98,10 +100,11 @@ def preview_request(
             lines = iter([LogLine(why)]) if why else _preview(context, rule, request)
             yield from (LogLine(begin + line.text, line.result) for line in lines)
         except GitopsError as error:
-            # Messages can quote values of rows, so only the code is shown.
-            yield LogLine(f"{begin}{Code.PREVIEW_UNAVAILABLE}: {error.code}", _result(context))
+            # Messages of the database can quote values of rows, so only their code is shown.
+            why = error.detail if error.code in _OF_THE_SETUP else error.code.value
+            yield LogLine(f"{begin}{Code.PREVIEW_UNAVAILABLE}: {why}", _result(context))
             yield from set_preview_status(
-                context, rule, request, _failed_state(context.config.preview), f"could not run: {error.code}"
+                context, rule, request, _failed_state(context.config.preview), f"could not run: {why}"
             )
 
 
