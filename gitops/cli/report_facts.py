@@ -77,7 +77,7 @@ def read_entries(reader: GitReader, chain: Sequence[str], due: range) -> dict[in
     lowest = max(0, newest) + 1
     found: dict[int, EntryFacts] = {}
     number, later = count, None
-    for record in read_trail(reader, chain[-1]) if chain else ():
+    for record in read_trail(reader, chain[-1], texts=False) if chain else ():
         if later is not None:
             found[number + 1] = _entry(reader, later, number + 1, record)
         if number < lowest:

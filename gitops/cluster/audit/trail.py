@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import field
 from datetime import UTC, datetime
 
 from gitops.cluster.approvals.decisions import DecisionNeed, recorded_revocations, verify_decision
@@ -60,33 +61,54 @@ TreeOpener = Callable[[GitReader, str, str], SourceTree]
 """Opens a cluster folder by its tree id and its path in the repository."""
 
 
-def read_trail(reader: GitReader, head: str, open_tree: TreeOpener | None = None) -> Iterator[LogRecord]:
+def read_trail(
+    reader: GitReader, head: str, open_tree: TreeOpener | None = None, *, texts: bool = True
+) -> Iterator[LogRecord]:
     """Yield the audit trail, newest entry first, and read each entry on demand. An unreadable entry is shown as unreadable.
 
-    Without `open_tree`, texts of schemas, which are only in the cluster folder, are not compared. Raises GitopsError for a
-    history that cannot be followed.
+    Without `open_tree`, texts of schemas, which are only in the cluster folder, are not compared. Without `texts`, no texts
+    are compared, so no record has `republished` queries or `formatting`. Raises GitopsError for a history that cannot be
+    followed.
     """
-    entries, known = LedgerEntries(reader, head), TrustCache()
+    trail = _Trail(reader, LedgerEntries(reader, head), open_tree, texts)
     at: str | None = head
     while at is not None:
         commit = reader.commit(at)
-        yield _record(reader, at, entries, known, open_tree)
+        yield _record(trail, at)
+        trail.states.pop(at, None)
         at = next(iter(commit.parents), None)
 
 
-def _record(
-    reader: GitReader, commit_id: str, entries: LedgerEntries, known: TrustCache, open_tree: TreeOpener | None
-) -> LogRecord:
+@dataclass(slots=True)
+class _Trail:
+    """What the records of one trail share. The state before an entry is the one after the previous entry, so it is kept."""
+
+    reader: GitReader
+    entries: LedgerEntries
+    open_tree: TreeOpener | None
+    texts: bool
+    known: TrustCache = field(default_factory=dict)
+    states: dict[str, LedgerState | None] = field(default_factory=dict)
+
+    def state(self, commit_id: str) -> LedgerState | None:
+        """Return the state after an entry. Raises GitopsError."""
+        if commit_id not in self.states:
+            self.states[commit_id] = state_of(self.reader, commit_id)
+        return self.states[commit_id]
+
+
+def _record(trail: _Trail, commit_id: str) -> LogRecord:
+    reader = trail.reader
     try:
-        found = read_verified_entry(reader, commit_id, known)
-        before = None if found.entry.previous is None else state_of(reader, found.entry.previous)
-        after = state_of(reader, commit_id)
+        found = read_verified_entry(reader, commit_id, trail.known)
+        before = None if found.entry.previous is None else trail.state(found.entry.previous)
+        after = trail.state(commit_id)
         debts_before = () if before is None else before.debts
         debts_after = () if after is None else after.debts
     except GitopsError as error:
         return LogRecord(commit_id, _unverified_entry(reader, commit_id), (), error.code)
-    position = AuditedPosition(found, entries, before or LedgerState())
-    same = _same_texts(reader, commit_id, found.entry, open_tree)
+    position = AuditedPosition(found, trail.entries, before or LedgerState())
+    same = _same_texts(reader, commit_id, found.entry, trail.open_tree) if trail.texts else SameTexts()
     return LogRecord(
         commit_id,
         found.entry,

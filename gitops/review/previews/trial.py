@@ -33,6 +33,7 @@ from gitops.database.language.query.typed import (
     TypedRead,
 )
 from gitops.database.language.schema import Scalar, TypeKind
+from gitops.database.language.schema.step_terms import Sort
 from gitops.database.language.schema.steps import (
     AddConstraint,
     AddProperty,
@@ -42,7 +43,6 @@ from gitops.database.language.schema.steps import (
     MigrationStep,
     RenameProperty,
     RenameType,
-    Sort,
     step_from_json,
 )
 from gitops.database.language.text import LanguageError
