@@ -146,15 +146,18 @@ def _in_place(options: argparse.Namespace, chosen: ChosenGraph) -> GraphPreview:
     version = 0 if chosen.live is None else chosen.live.version
     if chosen.schema is None:
         return GraphPreview(chosen.graph, version)
+    context = write_context(options)
+    begun = context.clock.monotonic()
     try:
-        report = graph.preview_migration(chosen.uri, chosen.schema.encode(), write_context(options))
+        report = graph.preview_migration(chosen.uri, chosen.schema.encode(), context)
     except GitopsError as error:
         return GraphPreview(chosen.graph, version, code=error.code.value)
     steps = tuple(StepRows(each.step.kind, None if each.count is None else each.count.rows) for each in report.steps)
     checks: tuple[DataCheck, ...] = checks_of(
         [each.step for each in report.steps], [each.count for each in report.steps]
     )
-    migration = MigrationRun(0, 0, 0, steps) if report.supported else None
+    ms = round((context.clock.monotonic() - begun) * 1000)
+    migration = MigrationRun(ms, None, None, steps) if report.supported else None
     return GraphPreview(chosen.graph, report.manifest_version, migration, checks)
 
 

@@ -86,6 +86,8 @@ def _shown_lines(shown: ShownResult) -> Iterator[str]:
 
 def migration_words(migration: MigrationRun) -> str:
     """Return the effort of a migration: `migrated in 83 ms, 9 KiB written, 0 tables rewritten`."""
+    if migration.bytes is None or migration.rewritten is None:
+        return f"migrated in {migration.ms:,} ms"
     size = f"{migration.bytes} bytes" if migration.bytes < _KIB else f"{round(migration.bytes / _KIB):,} KiB"
     return f"migrated in {migration.ms:,} ms, {size} written, {count(migration.rewritten, 'table')} rewritten"
 

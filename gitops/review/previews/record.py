@@ -79,11 +79,14 @@ class StepRows:
 
 @dataclass(frozen=True, slots=True)
 class MigrationRun:
-    """A migration of the copy: its time, the bytes that it wrote, and the tables that it wrote again."""
+    """A migration of the copy: its time, the bytes that it wrote, and the tables that it wrote again.
+
+    The last two are None for a migration on a branch, where they are not known.
+    """
 
     ms: int
-    bytes: int
-    rewritten: int
+    bytes: int | None
+    rewritten: int | None
     steps: tuple[StepRows, ...]
 
 
@@ -335,8 +338,8 @@ _MIGRATION: Form[MigrationRun] = record(
     MigrationRun,
     {
         "ms": integer(),
-        "bytes": integer(),
-        "rewritten": integer(),
+        "bytes": nullable(integer()),
+        "rewritten": nullable(integer()),
         "steps": list_of(record(StepRows, {"kind": LINE, "rows": nullable(integer())})),
     },
 )
