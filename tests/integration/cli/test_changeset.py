@@ -519,9 +519,10 @@ def test_the_ledger_keeps_how_a_run_went_with_its_changeset(folder_of_progress, 
     capsys.readouterr()
     assert main([*show, "--gantt"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert re.match(r"  run: 20 of 20 nodes, 1 worker, \d+\.\d\d s", lines[-21])
+    assert re.match(r"  run: 20 of 20 nodes, 1 worker, \d+\.\d\d s", lines[-22])
     # How long it waited for the one worker is the machine's affair.
-    assert re.match(r"    graph\.g0 +\|[#. ]{40}\| \d+\.\d\d s done(, waited \d+\.\d\d s for a worker)?$", lines[-20])
+    assert re.match(r"    graph\.g0 +\|[#. ]{40}\| \d+\.\d\d s done(, waited \d+\.\d\d s for a worker)?$", lines[-21])
+    assert re.match(r"    critical path: \S+ > \S+", lines[-1])
     assert main([*show, "--json", "--gantt", str(chart)]) == 0
     (form,) = json.loads(capsys.readouterr().out)["changesets"]
     assert form["run"] == json.loads(file.read_text())
