@@ -60,7 +60,8 @@ def _packaged(wheel: dict[str, bytes], folder: str) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("folder", ["hooks", "templates"])
 def test_the_wheel_has_every_data_file(wheel, folder):
-    expected = {path.name: path.read_bytes() for path in sorted((ROOT / folder).iterdir()) if path.is_file()}
+    found = (path for path in (ROOT / folder).rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    expected = {path.relative_to(ROOT / folder).as_posix(): path.read_bytes() for path in found}
     assert expected
     assert _packaged(wheel, folder) == expected
 

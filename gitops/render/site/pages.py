@@ -179,7 +179,7 @@ class _Lists:
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class _TimelineRow:
     """A row of the timeline, or an entry of the feed."""
 
     number: int
@@ -190,10 +190,10 @@ class _Row:
     at: str
 
 
-def _row(each: EntryFacts) -> _Row:
+def _row(each: EntryFacts) -> _TimelineRow:
     entry = each.record.entry
     at = "1970-01-01T00:00:00Z" if entry is None else entry.at
-    return _Row(each.number, each.commit, each.record, each.verdict, _summary(each), at)
+    return _TimelineRow(each.number, each.commit, each.record, each.verdict, _summary(each), at)
 
 
 def _summary(each: EntryFacts) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any, Protocol
 
+from gitops.cluster.model.address import query_address
 from gitops.cluster.policy.test_keys import AFFECTED_KEYS, BOUND_KEYS, MATCHER_KEYS
 from gitops.core.canonical import canonical_digest, digest
 from gitops.core.codes import REGISTRY, Code
@@ -101,7 +102,7 @@ class BoundTest:
     @property
     def resource(self) -> str:
         """The address of the tested query."""
-        return f"query.{self.graph}.{self.query}"
+        return query_address(self.graph, self.query)
 
 
 @dataclass(frozen=True, slots=True)
