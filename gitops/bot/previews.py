@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from gitops.bot.attestations import missing_permission
 from gitops.bot.context import EventContext
 from gitops.bot.plan_requests import plan_request
+from gitops.bot.query_tests import folders_of_tests
 from gitops.bot.report import set_preview_status
 from gitops.cluster.config.gitops_yaml import ClusterRule, PreviewRule
 from gitops.cluster.model.outcome import PlanOutcome
@@ -166,7 +167,8 @@ def _preview(context: EventContext, rule: ClusterRule, request: ChangeRequest) -
     for each in () if trust is None or context.bot.private else sorted(trust.preview_rows):
         detail = f"no row of {each.graph}.{each.query} is shown, because this repository may be public"
         yield LogLine(f"{Code.PREVIEW_ROWS_REFUSED}: {detail}")
-    wanted = Wanted(rows=_rows(context, rule))
+    folders = folders_of_tests(context, workspace, lambda: context.repository.merged_tree(request))
+    wanted = Wanted(folders=folders, rows=_rows(context, rule))
     graphs, storage = _chosen(workspace, outcome, bench, wanted)
     if not graphs:
         yield LogLine("the plan changes no schema and no query of an existing graph")

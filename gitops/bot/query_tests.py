@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from gitops.bot.context import EventContext
 from gitops.cluster.config.load import load_desired
@@ -21,7 +22,21 @@ from gitops.render.characters import visible
 from gitops.repository.kept_plans import PlanTestFailure, PlanTests
 from gitops.review.tests.verdicts import MAX_FAILURES, QueryTestReport, QueryTestVerdict
 
+if TYPE_CHECKING:
+    from gitops.review.tests.select import QueryTestFolders
+
 _MOST_CHARACTERS = 1_000
+
+
+def folders_of_tests(context: EventContext, workspace: Workspace, root: Callable[[], str]) -> QueryTestFolders:
+    """Return where the test files of a planned folder are. `root` returns the merge's root tree."""
+    from gitops.review.tests.select import QueryTestFolders
+
+    paths = context.config.tests.paths
+    if not paths:
+        return QueryTestFolders(workspace.tree)
+    whole = context.repository.open_tree(context.store, root(), ".")
+    return QueryTestFolders(workspace.tree, whole, paths, normalize(workspace.config_dir, confined=False))
 
 
 def run_plan_tests(
@@ -31,12 +46,9 @@ def run_plan_tests(
     rule, run = context.config.tests, context.bot.run_tests
     if run is None or not outcome.ok or outcome.plan is None:
         return None
-    from gitops.review.tests.select import QueryTestFolders, collect_tests
+    from gitops.review.tests.select import collect_tests
 
-    folders = QueryTestFolders(workspace.tree)
-    if rule.paths:
-        whole = context.repository.open_tree(context.store, root(), ".")
-        folders = QueryTestFolders(workspace.tree, whole, rule.paths, normalize(workspace.config_dir, confined=False))
+    folders = folders_of_tests(context, workspace, root)
     if next(iter(folders.files(Diagnostics())), None) is None:
         return None
     desired = load_desired(workspace.tree, workspace.vouched, applied=True).desired

@@ -16,10 +16,10 @@ from gitops.repository.kept_previews import RECORD, kept_preview, preview_ref
 from gitops.repository.results import RunResult
 from gitops.repository.wiring.previews import StoredScratch
 from gitops.review.previews.port import Claim
-from gitops.review.previews.record import PREVIEW_RECORD, PreviewRecord, PreviewVerdict
+from gitops.review.previews.record import PREVIEW_RECORD, Parameters, PreviewRecord, PreviewVerdict
 from tests.e2e.conftest import ON_FORGES, Built
 from tests.support.bot_stage import ALICE, WRITERS, Stage, said, verdict
-from tests.support.loop import CLUSTER, email
+from tests.support.loop import CLUSTER, CLUSTER_YAML, email
 from tests.support.loop_data import load
 from tests.support.previews import Bench, answered, stored
 
@@ -100,6 +100,33 @@ def test_rows_without_a_required_value_are_counted_before_the_merge(built: Built
     check = record.graphs[0].checks[0]
     assert (check.subject, check.rule, check.rows, check.of, check.runs) == ("Note.text", "required", 3, 3, False)
     assert bench.stage.loop.status(head, "preview").startswith("failure: 1 finding")
+
+
+def test_samples_and_audits_of_test_files_are_run_on_the_copy(bench: Bench) -> None:
+    queries = b"""query titles() { match { $n: Note } return { $n.title } }
+query titled($title: String) { match { $n: Note { title: $title } } return { $n.title } }
+"""
+    tests = b"""version: 1
+graph: notes
+samples: [{query: titled, params: {title: n1}}, {query: titled, params: {title: other}}]
+audits:
+  - {id: there-are-notes, query: titles, expect: {count: {min: 1}}}
+  - {id: there-are-three, query: titles, expect: {count: 3}}
+"""
+    declared = CLUSTER_YAML.replace(
+        "        file: notes.gq\n", "        file: notes.gq\n      titled:\n        file: notes.gq\n", 1
+    ).encode()
+    files = {"cluster/notes.gq": queries, "cluster/notes.test.yaml": tests, "cluster/cluster.yaml": declared}
+    head = bench.stage.propose("alice", "year", {**ADDED, **files})
+    assert verdict(bench.run()) is RunResult.PROBLEMS
+    record = kept(bench)
+    assert record is not None
+    (found,) = record.graphs
+    assert [(each.id, each.ok) for each in found.audits] == [("there-are-notes", True), ("there-are-three", False)]
+    titled = next(each for each in found.queries if each.query == "titled")
+    assert (titled.params, titled.sets) == (Parameters.SAMPLES, 2)
+    assert bench.stage.loop.status(head, "preview").startswith("failure: 1 finding")
+    assert "there-are-three" in bench.stage.loop.comment(1)
 
 
 def test_coarse_counts_show_the_size_only(built: Built, tmp_path: Path) -> None:

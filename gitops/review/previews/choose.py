@@ -17,6 +17,8 @@ from gitops.core.errors import GitopsError
 from gitops.review.previews import order as orders
 from gitops.review.previews.order import AllowedRows
 from gitops.review.previews.record import FORM_VERSION
+from gitops.review.tests.bind import BoundAudit
+from gitops.review.tests.select import CollectedTests, QueryTestFolders, collect_tests
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +27,6 @@ class LiveVersion:
 
     version: int
     commit: str
-
-
-@dataclass(frozen=True, slots=True)
-class TestFiles:
-    """What test files say about previews: parameter sets of queries, by graph and query."""
-
-    samples: Mapping[tuple[str, str], tuple[Mapping[str, Any], ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +42,7 @@ class ChosenQuery:
 
 @dataclass(frozen=True, slots=True)
 class ChosenGraph:
-    """A graph to preview at a version. `schema` is the new schema text, None if it stays.
+    """A graph to preview at a version. `schema` is the new schema text, None if it stays. `audits` run after the change.
 
     `left_out` queries are more than a preview runs. `code` says why the graph cannot be read.
     """
@@ -60,15 +55,19 @@ class ChosenGraph:
     queries: tuple[ChosenQuery, ...]
     left_out: int = 0
     code: str | None = None
+    audits: tuple[BoundAudit, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which graphs and queries to choose: all by default. `rows` may be shown, by graph and query."""
+    """Which graphs and queries to choose: all by default. `rows` may be shown, by graph and query.
+
+    `folders` are where test files are; without it, only the cluster folder.
+    """
 
     graph: str | None = None
     query: str | None = None
-    tests: TestFiles = field(default_factory=TestFiles)
+    folders: QueryTestFolders | None = None
     rows: Mapping[str, Mapping[str, AllowedRows]] = field(default_factory=dict)
 
 
@@ -89,11 +88,14 @@ def choose_graphs(
     for impact in plan.schema_impact:
         found = (each.query.name for queries in impact.queries for each in queries)
         touched[impact.schema.name] = list(dict.fromkeys((*found, *(each.query.name for each in impact.results))))
-    names = sorted({*schemas, *changed} - gone)
+    names = [name for name in sorted({*schemas, *changed} - gone) if wanted.graph in (None, name)]
+    if not names:
+        return ()
+    # A test file with an error has neither samples nor audits; the plan reports it.
+    tests = collect_tests(wanted.folders or QueryTestFolders(current.workspace.tree), current.desired, ())
     return tuple(
-        _graph(current, name, schemas.get(name), (*changed.get(name, {}), *touched.get(name, ())), live, wanted)
+        _graph(current, name, schemas.get(name), (*changed.get(name, {}), *touched.get(name, ())), live, wanted, tests)
         for name in names
-        if wanted.graph in (None, name)
     )
 
 
@@ -114,6 +116,7 @@ def preview_key(graphs: Iterable[ChosenGraph]) -> str:
                 for query in each.queries
             ],
             "left_out": each.left_out,
+            **({"audits": [[a.id, a.job] for a in each.audits]} if each.audits else {}),
         }
         for each in graphs
     ]
@@ -127,6 +130,7 @@ def _graph(
     queries: Iterable[str],
     live: Callable[[str], LiveVersion],
     wanted: Wanted,
+    tests: CollectedTests,
 ) -> ChosenGraph:
     uri = current.opened.graph_uri(name)
     chosen = [wanted.query] if wanted.query is not None else list(dict.fromkeys(queries))
@@ -137,7 +141,7 @@ def _graph(
             each,
             _recorded(current, query_address(name, each)),
             _declared(current, query_address(name, each)),
-            wanted.tests.samples.get((name, each), ()),
+            tuple(sample.params for sample in tests.samples if (sample.graph, sample.query) == (name, each)),
             rows.get(each),
         )
         for each in known[: orders.MOST_QUERIES]
@@ -145,8 +149,9 @@ def _graph(
     text = None if schema is None else (current.desired.resources[schema.address].content or b"").decode()
     steps = () if schema is None or schema.migration is None else tuple(schema.migration.steps)
     left_out = max(0, len(known) - orders.MOST_QUERIES)
+    audits = tuple(audit for audit in tests.audits if audit.graph == name and wanted.query is None)
     try:
-        return ChosenGraph(name, uri, live(uri), text, steps, found, left_out)
+        return ChosenGraph(name, uri, live(uri), text, steps, found, left_out, audits=audits[: orders.MOST_QUERIES])
     except GitopsError as error:
         return ChosenGraph(name, uri, None, text, steps, found, left_out, error.code.value)
 

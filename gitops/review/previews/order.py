@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from gitops.core.dataclass import dataclass
 from gitops.core.documents.forms import (
+    BOOLEAN,
     LINE,
     OBJECT,
     TEXT,
@@ -38,10 +39,11 @@ MOST_SHOWN = 100
 
 
 class Task(StrEnum):
-    """What a worker does: make and migrate the copies of a graph, or run a query on them."""
+    """What a worker does: make and migrate the copies of a graph, or run a query or an audit on them."""
 
     GRAPH = "preview_graph"
     QUERY = "preview_query"
+    AUDIT = "preview_audit"
 
 
 class Job(NamedTuple):
@@ -104,6 +106,23 @@ class QueryOrder:
 
 
 @dataclass(frozen=True, slots=True)
+class AuditOrder:
+    """Run an audit's declared query on a copy, and judge its result. `job` is that of `gitops.review.tests.bind`."""
+
+    root: str
+    job: Mapping[str, Any]
+    now: str
+
+
+@dataclass(frozen=True, slots=True)
+class AuditAnswer:
+    """Whether the result of an audit was as expected. `code` says why it could not be judged."""
+
+    ok: bool
+    code: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ShownRow:
     """A row that `preview.rows` allows to show, with the texts of its cells. It is never stored."""
 
@@ -150,6 +169,8 @@ QUERY_ORDER: Form[QueryOrder] = record(
         "rows": nullable(record(AllowedRows, {"columns": list_of(LINE), "limit": integer(0, MOST_SHOWN)})),
     },
 )
+AUDIT_ORDER: Form[AuditOrder] = record(AuditOrder, {"root": LINE, "job": OBJECT, "now": TIME})
+AUDIT_ANSWER: Form[AuditAnswer] = record(AuditAnswer, {"ok": BOOLEAN, "code": nullable(LINE)})
 GRAPH_ANSWER: Form[GraphPreview] = GRAPH_PREVIEW
 QUERY_ANSWER: Form[QueryTrialAnswer] = record(
     QueryTrialAnswer,

@@ -14,8 +14,9 @@ from gitops.core.documents.json_bytes import MalformedError
 from gitops.core.errors import GitopsError
 from gitops.review.previews import order as orders
 from gitops.review.previews.choose import ChosenGraph, ChosenQuery, LiveVersion
-from gitops.review.previews.order import Ask, GraphOrder, Job, QueryOrder, ShownRow, Task
-from gitops.review.previews.record import GraphPreview, Parameters, QueryRun
+from gitops.review.previews.order import Ask, AuditOrder, GraphOrder, Job, QueryOrder, ShownRow, Task
+from gitops.review.previews.record import AuditRun, GraphPreview, Parameters, QueryRun
+from gitops.review.tests.bind import BoundAudit
 
 T = TypeVar("T")
 
@@ -51,7 +52,11 @@ def try_graphs(graphs: tuple[ChosenGraph, ...], place: str, ask: Ask, clock: Clo
     readable = [graph for graph in graphs if graph.live is not None]
     # One worker tries a graph and then its queries, because most of the time of a worker is its start.
     batches = [
-        [_graph_job(graph, place), *(_query_job(graph, query, place, now) for query in graph.queries)]
+        [
+            _graph_job(graph, place),
+            *(_query_job(graph, query, place, now) for query in graph.queries),
+            *(_audit_job(graph, audit, place, now) for audit in graph.audits),
+        ]
         for graph in readable
     ]
     answers = ask(batches, budget_s) if batches else ()
@@ -69,7 +74,7 @@ def _collected(graph: ChosenGraph, answers: Sequence[Any]) -> tuple[GraphPreview
         return preview, ()
     runs: list[QueryRun] = []
     shown: list[ShownResult] = []
-    for query, answer in zip(graph.queries, answers[1:], strict=True):
+    for query, answer in zip(graph.queries, answers[1 : 1 + len(graph.queries)], strict=True):
         found = _read(answer, orders.QUERY_ANSWER)
         if isinstance(found, GitopsError):
             runs.append(QueryRun(query.name, Parameters.NONE, code=found.code.value))
@@ -77,7 +82,12 @@ def _collected(graph: ChosenGraph, answers: Sequence[Any]) -> tuple[GraphPreview
         runs.append(replace(found.run, query=query.name))
         if found.shown and query.rows is not None:
             shown.append(ShownResult(graph.graph, query.name, found.shown[: query.rows.limit]))
-    return replace(preview, queries=tuple(runs)), tuple(shown)
+    audits = []
+    for audit, answer in zip(graph.audits, answers[1 + len(graph.queries) :], strict=True):
+        judged = _read(answer, orders.AUDIT_ANSWER)
+        ok = not isinstance(judged, GitopsError) and judged.ok
+        audits.append(AuditRun(audit.id, ok, audit.severity.value))
+    return replace(preview, queries=tuple(runs), audits=tuple(audits)), tuple(shown)
 
 
 def _read(answer: Any, form: Form[T]) -> T | GitopsError:
@@ -107,6 +117,12 @@ def _of_graph(graph: ChosenGraph, answer: GraphPreview | GitopsError) -> GraphPr
     # The worker ran what the change request contains, so only what it was asked about counts.
     version = 0 if graph.live is None else graph.live.version
     return replace(answer, graph=graph.graph, manifest=version, queries=(), audits=(), left_out=graph.left_out)
+
+
+def _audit_job(graph: ChosenGraph, audit: BoundAudit, place: str, now: str) -> Job:
+    before, after = scratch_roots(place, graph.graph)
+    order = AuditOrder(before if graph.schema is None else after, audit.job, now)
+    return Job(Task.AUDIT, orders.AUDIT_ORDER.write(order))
 
 
 def _query_job(graph: ChosenGraph, query: ChosenQuery, place: str, now: str) -> Job:

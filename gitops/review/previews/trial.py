@@ -55,7 +55,15 @@ from gitops.review.previews.compare import (
     is_slower,
     pair_columns,
 )
-from gitops.review.previews.order import GraphOrder, QueryOrder, QueryTrialAnswer, ShownRow, Task
+from gitops.review.previews.order import (
+    AuditAnswer,
+    AuditOrder,
+    GraphOrder,
+    QueryOrder,
+    QueryTrialAnswer,
+    ShownRow,
+    Task,
+)
 from gitops.review.previews.record import (
     DataCheck,
     GraphPreview,
@@ -65,6 +73,7 @@ from gitops.review.previews.record import (
     ResultChanges,
     StepRows,
 )
+from gitops.review.tests.worker import judge_read
 
 _ROUNDS = 3
 _READ_VALUES = 10_000
@@ -76,7 +85,20 @@ def carry_out(task: str, form: Mapping[str, Any], clock: Clock, ids: IdSource) -
     """Carry out a task and return its answer as JSON. Raises MalformedError for a malformed order."""
     if task == Task.GRAPH:
         return orders.GRAPH_ANSWER.write(_GraphTrial(orders.GRAPH_ORDER.read(form), clock, ids).run())
+    if task == Task.AUDIT:
+        return orders.AUDIT_ANSWER.write(_audited(orders.AUDIT_ORDER.read(form), clock))
     return orders.QUERY_ANSWER.write(_QueryTrial(orders.QUERY_ORDER.read(form), clock, ids).run())
+
+
+def _audited(order: AuditOrder, clock: Clock) -> AuditAnswer:
+    """Judge an audit. Its messages can quote rows, so only the verdict is answered."""
+    now = parse_timestamp(order.now) or clock.now()
+    options = graph.QueryOptions(now=now, timeout_s=orders.QUERY_SECONDS, memory_bytes=orders.QUERY_BYTES)
+    try:
+        found = judge_read(graph.open_snapshot(order.root), dict(order.job), options)
+    except GitopsError as error:
+        return AuditAnswer(ok=False, code=error.code.value)
+    return AuditAnswer(found["verdict"] == "passed", found["code"] if found["verdict"] == "error" else None)
 
 
 # -- copies and migration ----------------------------------------------------------------------------------------------

@@ -226,7 +226,8 @@ class _Binder:
         job = self._job(query, audit.params, audit.expect, audit.id)
         if job is None:
             return None
-        place = self._file.place(audit.node)
+        place, source = self._file.place(audit.node), self._graph.query_source(query.name)
+        job = {**job, "query": source.decode()}
         return BoundAudit(audit.id, self._graph.name, query.name, place, job, audit.severity)
 
     def _now(self) -> str:

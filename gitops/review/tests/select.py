@@ -24,7 +24,7 @@ from gitops.core.diagnostics import Diagnostics, Severity, SourceRef
 from gitops.core.errors import GitopsError
 from gitops.database.language.query import CheckedQuery, query_texts
 from gitops.database.language.schema import Catalog
-from gitops.review.tests.bind import BoundFile, BoundTest, bind_file
+from gitops.review.tests.bind import BoundAudit, BoundFile, BoundSample, BoundTest, bind_file
 from gitops.review.tests.format import SUFFIX, read_test_file
 from gitops.review.tests.verdicts import QueryTestCoverage, QueryTestResult, QueryTestVerdict
 
@@ -149,6 +149,16 @@ class CollectedTests:
     def tests(self) -> tuple[BoundTest, ...]:
         """All tests of queries."""
         return tuple(test for file in self.files for test in file.tests)
+
+    @property
+    def samples(self) -> tuple[BoundSample, ...]:
+        """All parameters for previews."""
+        return tuple(sample for file in self.files for sample in file.samples)
+
+    @property
+    def audits(self) -> tuple[BoundAudit, ...]:
+        """All audits of live data."""
+        return tuple(audit for file in self.files for audit in file.audits)
 
 
 def collect_tests(

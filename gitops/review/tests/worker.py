@@ -140,16 +140,10 @@ class _Graph:
             return _ended(job["expect"], error.code, error.detail)
 
     def _read(self, job: Form) -> Form:
-        (parsed,) = parse_queries(job["query"].encode())
         options = database.QueryOptions(
             now=_moment(job["now"]), timeout_s=QUERY_S, memory_bytes=QUERY_BYTES, embedder=self._embedder
         )
-        query = check_query(parsed, self._catalog)
-        result = database.run_query(self._snapshot, query, job["params"], options, self._cache)
-        if result.table.num_rows > MAX_RESULT:
-            message = f"the result has {result.table.num_rows} rows; at most {MAX_RESULT} are compared"
-            return {"verdict": "error", "code": Code.RESOURCE_LIMIT, "message": message}
-        return judge_rows(job["expect"], result.rows(), actual=job.get("actual", False))
+        return judge_read(self._snapshot, job, options, self._cache)
 
     def _mutation(self, job: Form) -> Form:
         self._branches += 1
@@ -182,6 +176,20 @@ class _Graph:
             if problem is not None:
                 return problem
         return {"verdict": "passed"}
+
+
+def judge_read(snapshot: Any, job: Form, options: Any, cache: Any = None) -> Form:
+    """Run the read of a test or an audit on a `Snapshot`, and judge its result. `options` are its `QueryOptions`.
+
+    Raises GitopsError if the query cannot be run; a test may expect that.
+    """
+    (parsed,) = parse_queries(job["query"].encode())
+    query = check_query(parsed, snapshot.schema().catalog)
+    result = database.run_query(snapshot, query, job["params"], options, cache)
+    if result.table.num_rows > MAX_RESULT:
+        message = f"the result has {result.table.num_rows} rows; at most {MAX_RESULT} are compared"
+        return {"verdict": "error", "code": Code.RESOURCE_LIMIT, "message": message}
+    return judge_rows(job["expect"], result.rows(), actual=job.get("actual", False))
 
 
 def judge_rows(expect: Form, rows: list[Form], *, actual: bool = False) -> Form:
