@@ -3,7 +3,8 @@
 1. The ledger: the applied state, with every text that it refers to, is read and written to the scratch root.
 2. The graphs: the newest versions of each applied graph are copied from the storage, or from a backup of it.
 3. The copy: each graph is verified deeply, it is the graph that the ledger records, and it has the applied schema.
-4. The result is an entry of the ledger. If everything passed, the state remembers it, so that `status` can show it.
+4. The audits of test files run on the copies, if the folder is the applied one. One of severity `error` must pass.
+5. The result is an entry of the ledger. If everything passed, the state remembers it, so that `status` can show it.
 
 Nothing is locked while files are copied, so applies go on. A graph that an apply changed meanwhile is compared with the
 newer state. The scratch root is a ledger folder with its graphs, which `gitops serve --cluster` can serve.
@@ -11,7 +12,7 @@ newer state. The scratch root is a ledger folder with its graphs, which `gitops 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from gitops.cluster.apply.entries import Facts, commit_entry, make_entry
@@ -28,9 +29,11 @@ from gitops.core.canonical import digest
 from gitops.core.clock import timestamp
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
-from gitops.core.diagnostics import Diagnostics
+from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.core.errors import GitopsError
 from gitops.database.graph import GraphCopy
+from gitops.review.tests.bind import BoundAudit
+from gitops.review.tests.select import QueryTestFolders, collect_tests
 
 _DETAIL = 300
 
@@ -39,12 +42,15 @@ _DETAIL = 300
 class DrillPlan:
     """What a drill restores: into the stores of an empty scratch root, with `copy`, which copies a graph to a folder.
 
+    `audit` runs an audit on the graph at an address, and returns what is wrong, if anything.
+
     `copy_of` returns the address of a graph in the backup at the storage root `source`; without it, the graphs are
     copied from the cluster's own storage.
     """
 
     scratch: Stores
     copy: Callable[[str, str], GraphCopy]
+    audit: Callable[[str, BoundAudit], str | None]
     source: str | None = None
     copy_of: Callable[[str], str] | None = None
 
@@ -59,7 +65,10 @@ def drill(workspace: Workspace, planned: DrillPlan) -> DrillOutcome:
 
     def begin(current: Session) -> DrillOutcome:
         if current.ready:
-            runs.append(_Drill(current.opened, current.state, planned, timestamp(began)))
+            audits: tuple[BoundAudit, ...] = ()
+            if current.state.config_digest == current.desired.config_digest:
+                audits = collect_tests(QueryTestFolders(workspace.tree), current.desired, ()).audits
+            runs.append(_Drill(current.opened, current.state, planned, timestamp(began), audits))
         return DrillOutcome(config_dir=workspace.config_dir, diagnostics=tuple(current.problems))
 
     first = reading(workspace, "drill", StateNeed.REQUIRED, begin)
@@ -90,8 +99,10 @@ def drill(workspace: Workspace, planned: DrillPlan) -> DrillOutcome:
 class _Drill:
     """One drill: what was restored so far, and what is wrong, by resource."""
 
-    def __init__(self, stores: Stores, state: LedgerState, planned: DrillPlan, began: str) -> None:
-        self._stores, self.state, self._planned, self._began = stores, state, planned, began
+    def __init__(
+        self, stores: Stores, state: LedgerState, planned: DrillPlan, began: str, audits: Sequence[BoundAudit]
+    ) -> None:
+        self._stores, self.state, self._planned, self._began, self._audits = stores, state, planned, began, audits
         self.graphs: list[DrilledGraph] = []
         self.findings: list[tuple[str, str]] = []
 
@@ -113,7 +124,7 @@ class _Drill:
             self.findings.append((error.path or "ledger", f"{error.code}: {error.detail}"))
 
     def restore_graph(self, address: Address) -> None:
-        """Carry out steps 2 and 3 for one graph."""
+        """Carry out steps 2 to 4 for one graph."""
         graph = address.name
         live = self._stores.graph_uri(graph)
         source = live if self._planned.copy_of is None else self._planned.copy_of(graph)
@@ -129,6 +140,10 @@ class _Drill:
         # An apply can have changed the graph, and recorded that, while it was copied.
         state = self._stores.ledger.view().state or self.state
         self.findings += ((address, problem) for problem in _differences(state, address, copy))
+        for audit in self._audits:
+            if audit.graph == graph and audit.severity is Severity.ERROR:
+                problem = self._planned.audit(self._planned.scratch.graph_uri(graph), audit)
+                self.findings += [(address, f"audit {audit.id}: {problem}")] if problem else []
         as_of = self._began if source == live or self._is_newest(copy, live) else copy.written_at
         self.graphs.append(DrilledGraph(graph, copy.incarnation, copy.version, copy.rows, as_of))
 
