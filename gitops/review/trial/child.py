@@ -42,8 +42,9 @@ def main() -> None:
     _give_up_rights(start["limits"])
     module, _, name = start["program"].partition(":")
     answer: Answering = getattr(import_module(module), name)(folder)
-    # The memory of the program itself and its libraries is not charged to the jobs.
-    _limit(resource.RLIMIT_DATA, _data_bytes() + start["limits"]["memory_mib"] * MIB)
+    if sys.platform == "linux":
+        # The memory of the program itself and its libraries is not charged to the jobs.
+        _limit(resource.RLIMIT_DATA, _data_bytes() + start["limits"]["memory_mib"] * MIB)
     write_message(answers, {"ready": True})
     while (job := read_message(jobs)) is not None:
         _renew_cpu_time(start["limits"]["cpu_s"])
@@ -67,15 +68,20 @@ def write_message(stream: IO[bytes], form: dict[str, Any]) -> None:
 
 
 def _give_up_rights(limits: dict[str, int]) -> None:
-    """Give up new privileges, end with the parent, and set the limits that hold from the start. Raises OSError."""
+    """Give up new privileges, end with the parent, and set the limits that hold from the start. Raises OSError.
+
+    Systems other than Linux have only the limits of POSIX. People write tests there, but no bot runs there.
+    """
+    os.umask(0o077)
+    _limit(resource.RLIMIT_CORE, 0)
+    _limit(resource.RLIMIT_FSIZE, limits["file_mib"] * MIB)
+    if sys.platform != "linux":
+        return
     libc = ctypes.CDLL(None, use_errno=True)
     for option, value in ((_PR_SET_NO_NEW_PRIVS, 1), (_PR_SET_PDEATHSIG, signal.SIGKILL)):
         if libc.prctl(option, value, 0, 0, 0) != 0:
             number = ctypes.get_errno()
             raise OSError(number, f"prctl {option}: {os.strerror(number)}")
-    os.umask(0o077)
-    _limit(resource.RLIMIT_CORE, 0)
-    _limit(resource.RLIMIT_FSIZE, limits["file_mib"] * MIB)
     _limit(resource.RLIMIT_NPROC, _tasks_of_user() + _PROCESSES)
 
 
