@@ -32,6 +32,7 @@ from gitops.cluster.model.address import NAME
 from gitops.cluster.model.approval import Approval, ApprovalStatement, ClusterTarget
 from gitops.cluster.model.change import Action, GateName
 from gitops.cluster.model.kinds import Gate
+from gitops.cluster.model.drill import DrilledGraph, RestoreDrill
 from gitops.cluster.model.ledger import (
     AppliedResource,
     ApprovalUse,
@@ -94,6 +95,13 @@ states = st.builds(
     recovery_records=records,
     observations=records,
 )
+drills = st.builds(
+    RestoreDrill,
+    counts,
+    st.lists(st.builds(DrilledGraph, lines, lines, counts, counts, moments), max_size=2).map(tuple),
+    st.lists(lines, max_size=2).map(tuple),
+    st.none() | lines,
+)
 targets = st.builds(ClusterTarget, lines, lines, lines, lines.map(lambda name: f"refs/heads/{name}"), lines)
 entries = st.builds(
     LedgerEntry,
@@ -130,7 +138,9 @@ entries = st.builds(
     approvals=st.lists(st.builds(ApprovalUse, ulids, objects, lines, lines), max_size=2).map(tuple),
     authors=st.lists(lines, max_size=2).map(tuple),
     recovered=st.lists(lines, max_size=2).map(tuple),
-)
+    drill=drills,
+    # No other entry has the result of a drill.
+).map(lambda entry: entry if entry.kind is EntryKind.DRILL else replace(entry, drill=None))
 
 
 @relaxed
