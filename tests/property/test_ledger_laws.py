@@ -31,8 +31,8 @@ from gitops.cluster.ledger.trailers import commit_message, parse_trailers, trail
 from gitops.cluster.model.address import NAME
 from gitops.cluster.model.approval import Approval, ApprovalStatement, ClusterTarget
 from gitops.cluster.model.change import Action, GateName
-from gitops.cluster.model.kinds import Gate
 from gitops.cluster.model.drill import DrilledGraph, RestoreDrill
+from gitops.cluster.model.kinds import Gate
 from gitops.cluster.model.ledger import (
     AppliedResource,
     ApprovalUse,
