@@ -768,6 +768,7 @@ def _samples(api: GitHubDialect) -> dict[str, WebRequest]:
     assert set(made) == {n for n in methods if not n.startswith("read_")} - {
         "next_page",
         "escape",
+        "fit_title",
         "list_ended_numbers",
     }
     return {name: make() for name, make in made.items()}
