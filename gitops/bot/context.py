@@ -100,12 +100,12 @@ class EventContext:
     def __init__(self, bot: Bot) -> None:
         """Create the context without reading anything.
 
-        `others_moved` becomes True if the reports on other open requests may say something outdated: a request has another
-        head, other approvals that count, or is gone. `compared` belongs to `gitops.bot.open_requests`. `previews` are the
+        `moved` are requests because of which the reports on others may say something outdated: they have another head,
+        other approvals that count, or are gone. `compared` belongs to `gitops.bot.open_requests`. `previews` are the
         rows that this run's previews may show, by cluster and request.
         """
         self.bot = bot
-        self.others_moved = False
+        self.moved: set[int] = set()
         self.compared: dict[tuple[str, str], Any] = {}
         self.forge = bot.forge
         self.repository = bot.repository

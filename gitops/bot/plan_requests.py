@@ -152,20 +152,19 @@ def refresh_closed(context: EventContext, number: int) -> Iterator[LogLine]:
         target = context.forge.request(number).target
     except GitopsError:
         return
-    context.others_moved = True
+    context.moved.add(number)
     yield from refresh_warnings(context, target)
 
 
 def refresh_warnings(context: EventContext, target: str) -> Iterator[LogLine]:
     """If requests or their approvals have moved in this event, update the reports on the other open requests.
 
-    `closed` means that a request was closed without a merge, so no merge makes its approvals stale.
-
     Plans the requests into the branch `target` again whose comments don't warn of exactly the approvals that their merges
     make stale, or say something outdated about other requests. These plans don't affect the result of the run.
     """
-    requests = context.open_requests(target)[-MOST_OTHERS:] if context.others_moved else ()
-    context.others_moved = False
+    moved, context.moved = context.moved, set()
+    others = [each for each in context.open_requests(target) if moved - {each.number}] if moved else []
+    requests = others[-MOST_OTHERS:]
     for rule in context.rules_for(target) if requests else ():
         here = requests_of_cluster(context, rule, requests)
         with suppress(GitopsError):

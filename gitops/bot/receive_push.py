@@ -69,7 +69,7 @@ def _plan_topic(
             forge.close(request.number)
             context.refresh()
             yield LogLine(f"request {request.number}: closed, its branch is deleted")
-            context.others_moved = True
+            context.moved.add(request.number)
         yield from refresh_warnings(context, target)
         return
     if not own and not touches(update.new):

@@ -225,7 +225,7 @@ def _keep(context: EventContext, kept: PlanRecord, files: Mapping[str, bytes]) -
     try:
         old, before = context.repository.head_of(ref), kept_plan(context.repository, kept.cluster, kept.request)
         if before is None or (kept.head, kept.approved) != (before.head, before.approved):
-            context.others_moved = True
+            context.moved.add(kept.request)
         tree = store.write_files(None, {RECORD: PLAN_RECORD.write(kept), **files})
         if old is not None and store.commit(old).tree == tree:
             return old, ""
