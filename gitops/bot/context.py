@@ -81,7 +81,6 @@ class Bot:
     forge: Forge
     actor: str
     person: Person | None = None
-    drill: Callable[[Workspace], DrillOutcome] = _no_drill
     approval_publisher: Callable[[str], ApprovalPublisher] | None = None
     run_url: str = ""
     on_report: Callable[[ClusterReport], object] = lambda _: None
@@ -89,6 +88,7 @@ class Bot:
     cancel: Cancellation = field(default_factory=Cancellation)
     serves: bool = False
     replan_later: Callable[[Sequence[ReplanEvent]], object] | None = None
+    drill: Callable[[Workspace], DrillOutcome] = _no_drill
     previews: PreviewBench | None = None
     private: bool = False
     run_tests: RunTests | None = None

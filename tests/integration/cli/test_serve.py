@@ -163,7 +163,7 @@ def test_without_the_extra_the_way_to_it_is_said(monkeypatch, missing) -> None:
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(UsageError) as failure:
-        _server(serve(), {}, (), (), ServerContext(FixedClock(datetime(2026, 3, 1, tzinfo=UTC)), logger(print)))
+        _server(serve(), {}, (), (), ServerContext(FixedClock(datetime(2026, 3, 1, tzinfo=UTC)), logger(print)), None)
     assert failure.value.code == "serve_unavailable"
     assert failure.value.detail == f"the package {missing} is not installed"
 
@@ -176,6 +176,7 @@ def test_one_project_is_served_from_one_clone() -> None:
             (),
             (),
             ServerContext(FixedClock(datetime(2026, 3, 1, tzinfo=UTC)), logger(print)),
+            None,
         )
     assert failure.value.code == "usage_error"
 
