@@ -94,7 +94,7 @@ class ChangesetRaces(Imported):
         numbers = [1, 1, 2, 2]
 
         def attempt(each: LedgerStore, number: int) -> int:
-            for _ in range(8):
+            for _ in range(200):
                 try:
                     record(each, *created(number, "a"))
                 except ConflictError as error:

@@ -11,7 +11,7 @@ import pytest
 from jsonschema import Draft7Validator
 
 from gitops.cli.main import main
-from gitops.cli.texts import _replace
+from gitops.cli.texts import replace_file
 from gitops.cluster.config.source import MemoryTree
 from gitops.cluster.session.fmt import FileLayout
 from gitops.cluster.session.lint import lint_cluster
@@ -202,8 +202,8 @@ def test_permissions_stay_and_links_are_not_followed(folder, capsys):
 
 def test_a_file_that_changed_meanwhile_stays_as_it_is(folder):
     layout = FileLayout("a.pg", b"node B {}", TIDY)
-    with pytest.raises(ConflictError, match="changed while it was being formatted"):
-        _replace(str(folder / "a.pg"), layout)
+    with pytest.raises(ConflictError, match="changed while it was being rewritten"):
+        replace_file(str(folder / "a.pg"), layout)
     assert (folder / "a.pg").read_bytes() == UGLY
     assert sorted(path.name for path in folder.iterdir()) == ["a.pg", "cluster.yaml"]
 

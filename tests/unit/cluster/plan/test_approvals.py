@@ -43,7 +43,7 @@ from gitops.cluster.model.approval import (
 from gitops.cluster.model.change import Action, Change, Disposition, GateName, Reason, Seen
 from gitops.cluster.model.identity import ClaimRule, TokenIssuer, describe
 from gitops.cluster.model.plan import Plan, PlanInputs, TrustChange
-from gitops.cluster.model.trust import DataGrowth, Signer, TrustRoot
+from gitops.cluster.model.trust import DataGrowth, ShownRows, Signer, TrustRoot
 from gitops.cluster.plan.planner import make_plan
 from gitops.core.clock import timestamp
 from gitops.core.errors import GitopsError
@@ -700,6 +700,15 @@ CASES = {
     "an identity provider more": (
         {"issuers": {LOGIN}},
         [("tokens of https://login.example", None, describe(LOGIN), True)],
+    ),
+    "whose requests are previewed": (
+        {"preview_authors": "nobody"},
+        [("change requests are previewed of", "members", "nobody", False)],
+    ),
+    "coarse counts": ({"preview_counts": "coarse"}, [("counts of rows in previews are", "exact", "coarse", False)]),
+    "rows that may be shown": (
+        {"preview_rows": {ShownRows("notes", "titles", ("n.title",), 5)}},
+        [("previews show rows of", None, "notes.titles: n.title; at most 5", True)],
     ),
     "the project": ({"forge_project": "a/b"}, [("project on the forge", None, "a/b", True)]),
 }
