@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.approval import Approval
@@ -419,8 +419,7 @@ def _status(outcome: StatusOutcome, *, verbose: bool) -> list[str]:
     if outcome.entry is not None:
         lines.append(f"  last entry: {_last(outcome.entry)}")
     if (drill := outcome.last_drill) is not None:
-        data = f", data as of {drill['as_of']}" if drill["as_of"] else ""
-        lines.append(f"  last restore drill that passed: {drill['at']}, in {drill['seconds']} s{data}")
+        lines.append(f"  last restore drill that passed: {drill_line(drill)}")
     if (newest := outcome.newest) is not None:
         lines.append(f"  last apply: {newest.key}, {newest.state} at {newest.at}")
     if seen.applied_config_digest is not None:
@@ -537,6 +536,12 @@ def _identity(found: Identity) -> str:
 
 def _extent(seen: StateObservations) -> str:
     return f"revision {seen.state_revision}, {count(seen.resource_count, 'resource')}"
+
+
+def drill_line(drill: Mapping[str, Any]) -> str:
+    """Describe the last drill that passed, as the state records it."""
+    data = f", data as of {drill['as_of']}" if drill.get("as_of") else ""
+    return f"{drill['at']}, in {drill['seconds']} s{data}"
 
 
 def lock_line(seen: StateObservations) -> str:

@@ -47,6 +47,8 @@ def test_a_drill_restores_a_root_that_can_be_served_and_records_that(loaded: Loo
     shown = loaded.gitops("bob", "log", "--limit", "1").text
     assert "restored 2 graphs" in shown
     assert "last restore drill that passed" in loaded.gitops("bob", "status").text
+    loaded.gitops("bob", "report", "--output", str(tmp_path / "pages"))
+    assert "<dt>Last restore drill that passed</dt><dd>20" in (tmp_path / "pages/index.html").read_text()
     assert audited(loaded).ok
 
 

@@ -341,9 +341,13 @@ class LedgerState:
         return not self.drifted.isdisjoint(self.resources)
 
     def last_drill(self, cluster: Address) -> Mapping[str, Any] | None:
-        """Return what `RestoreDrill.recorded` gave for the last drill of the cluster at this address that passed."""
+        """Return what `RestoreDrill.recorded` gave for the last drill of the cluster at this address that passed.
+
+        Returns None for anything else that another program wrote there.
+        """
         found = self.observations.get(cluster, {}).get("drill")
-        return found if isinstance(found, Mapping) else None
+        known = isinstance(found, Mapping) and isinstance(found.get("at"), str) and type(found.get("seconds")) is int
+        return found if known else None
 
     def with_drill(self, cluster: Address, drill: RestoreDrill, at: str) -> LedgerState:
         """Return the state after a drill that ended at the time `at`: only a drill that passed is remembered."""

@@ -33,7 +33,7 @@ from gitops.render.site.facts import (
     SiteFacts,
 )
 from gitops.render.site.plan_page import plan_page
-from gitops.render.text import lock_line, rule_line
+from gitops.render.text import drill_line, lock_line, rule_line
 from gitops.render.words import count
 
 INDEX = "index.html"
@@ -450,7 +450,8 @@ def _state(status: StatusOutcome) -> list[tuple[str, str, str]]:
     kinds = Counter(Address(name).kind.value for name in ({} if state is None else state.resources))
     if kinds:
         found.insert(1, ("Resources", ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items())), ""))
-    entry = status.entry
+    drill, entry = status.last_drill, status.entry
+    found.append(("Last restore drill that passed", "none" if drill is None else drill_line(drill), ""))
     if entry is not None:
         found.append(("Last entry", f"{entry.number}, {entry.kind} at {entry.at}", ""))
     return found
