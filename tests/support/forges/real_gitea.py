@@ -310,6 +310,19 @@ class LivePull:
         return [_comment(row) for row in self.world.ask("GET", f"/issues/{self.number}/comments")]
 
 
+class _Colours(dict[str, str]):
+    """The colours of a repository's labels. Setting one changes the label on the server."""
+
+    def __init__(self, world: RealGitea) -> None:
+        self._world = world
+        self._found = {each["name"]: each for each in world.ask("GET", "/labels?limit=50")}
+        super().__init__({name: label["color"].removeprefix("#") for name, label in self._found.items()})
+
+    def __setitem__(self, name: str, colour: str) -> None:
+        self._world.ask("PATCH", f"/labels/{self._found[name]['id']}", {"color": f"#{colour}"})
+        super().__setitem__(name, colour)
+
+
 class RealGitea(World):
     """See the module. `git_dir` is the bare repository of the server itself, into which objects of tests are written."""
 
@@ -373,6 +386,15 @@ class RealGitea(World):
             self._loop.server.unlink()
             self._loop.server.symlink_to(self.git_dir)
             self._loop._known.clear()
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The colours of the labels, by their names."""
+        return _Colours(self)
+
+    @labels.setter
+    def labels(self, none: dict[str, str]) -> None:
+        assert not none
 
     @property
     def rules_of(self) -> Mapping[str, Form]:
