@@ -249,7 +249,7 @@ CLUSTER_COMMANDS = (
             "empty folder to restore to, which is kept (default: a temporary folder, removed afterwards)",
         ),
         CLUSTER,
-        epilog="exit codes: 0 everything was restored and is sound; 1 a finding, or nothing could be recorded",
+        epilog="exit codes: 0 everything was restored and is sound; 1 a finding, or the entry could not be written",
     ),
     Command(
         "import",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gitops.core.clock import parse_timestamp
 from gitops.core.dataclass import dataclass
 
 MOST_FINDINGS = 20
@@ -58,9 +57,3 @@ class RestoreDrill:
     def recorded(self, at: str) -> Mapping[str, Any]:
         """Return what the ledger's state keeps about the last drill that passed, which ended at the time `at`."""
         return {"at": at, "seconds": self.seconds, "graphs": len(self.graphs), "rows": self.rows, "as_of": self.as_of}
-
-
-def age_s(earlier: str, later: str) -> int:
-    """Return the seconds between two RFC 3339 times, at least 0; 0 if one of them cannot be read."""
-    one, other = parse_timestamp(earlier), parse_timestamp(later)
-    return 0 if one is None or other is None else max(0, int((other - one).total_seconds()))
