@@ -17,7 +17,7 @@ from gitops.database.language.schema import ConstraintKind, PropType, SchemaIR, 
 from gitops.database.language.schema.conversion import HINTS
 from gitops.database.language.schema.ir import IrConstraint
 from gitops.database.language.schema.migration import plan_migration
-from gitops.database.language.schema.reversal import plan_down
+from gitops.database.language.schema.reversal import down_source, plan_down
 from gitops.database.language.schema.step_terms import Reversibility
 from gitops.database.language.schema.steps import (
     AddConstraint,
@@ -167,7 +167,10 @@ def _rename_uses(owner: dict[str, Any], old: str, new: str) -> None:
 
 
 def judge(pair: tuple[bytes, bytes]) -> Migration:
-    """Assert the laws of a pair of schema texts: it migrates, with a way back, or says why; and steps can be stored."""
+    """Assert the laws of a pair of schema texts.
+
+    It migrates, with a way back, or says why; steps can be stored; the text of the way back is planned as the way back.
+    """
     before, after = map(compile_schema, pair)
     up = plan_migration(before, after)
     for step in up.steps:
@@ -178,6 +181,10 @@ def judge(pair: tuple[bytes, bytes]) -> Migration:
         assert evolve(shape(before.ir), up.steps, shape(after.ir)) == shape(after.ir)
         assert up.reversibility is _reversibility(up)
         assert plan_down(before, after).supported
+    source = compile_schema(down_source(before, after))
+    assert plan_migration(after, source) == plan_down(before, after)
+    assert shape(source.ir) == shape(before.ir)
+    assert plan_migration(source, before).steps == ()
     return up
 
 

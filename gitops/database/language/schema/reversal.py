@@ -9,11 +9,10 @@ revert writes the inverse hints, both before and after the change is applied:
 2. If an item of the target text has a different name in the schema in force, the target text gets a hint with that
    name. Items that the target adds do not get hints, and hints from already applied changes are removed, because they
    would now refer to something else.
-3. Hints are written into the author's text, which keeps its layout and comments. If there is no place for a hint,
-   because an interface declares the property, the text is printed from its canonical form.
-
+3. Hints are written into the author's text, which keeps its layout and comments. A node has the hints of its interfaces'
+   properties. If it needs others, the text is printed from its canonical form.
 4. Enum members that were renamed get the inverse `@rename_member`. A `@convert(null)` is removed, so that a revert never
-loses values unless its author says so.
+   loses values unless its author says so.
 
 Such a hint always works in the plan, because neither name of a rename is on both sides. Steps that cannot be reversed
 are unsupported changes in the reverse plan, and narrower types are checked. Rows are not restored, so a dropped type or
@@ -91,16 +90,13 @@ def reversing_source(target: Schema, applied: Sequence[Schema], pending: Mapping
     }
     hints = {each: name for each, name in {**stay, **back}.items() if each in known}
     members = _members_back(target.ir, [each.ir for each in applied])
-    written = _write_hints(target.source, hints, members)
-    if written is None:
-        return print_schema(_hinted(target.ir, hints, members).to_json()).encode("utf-8")
-    return written
+    hinted, written = _hinted(target.ir, hints, members), _write_hints(target.source, hints, members)
+    return written if compile_schema(written).ir == hinted else print_schema(hinted.to_json()).encode("utf-8")
 
 
 def without_hints(source: bytes) -> bytes:
     """Return the text without its hints. Raises LanguageError if it does not parse."""
-    found = _write_hints(source, {}, {})
-    return source if found is None else found
+    return _write_hints(source, {}, {})
 
 
 def without_spent_hints(source: bytes, accepted: Schema | SchemaIR) -> bytes:
@@ -264,10 +260,9 @@ def _with_hints(
     return sorted_annotations([*(each for each in notes if each.name not in _REPLACED), *hints])
 
 
-def _write_hints(source: bytes, hints: Mapping[Item, str], members: _Members) -> bytes | None:
-    """Return the text with only these hints; None if there is no place for one of them."""
+def _write_hints(source: bytes, hints: Mapping[Item, str], members: _Members) -> bytes:
+    """Return the text with only these hints, as far as it has a place for them."""
     edits: list[tuple[int, int, bytes]] = []
-    placed: set[Item] = set()
     for item, at, notes in _places(source):
         hint = f'@{RENAME_HINT}("{hints[item]}")'.encode() if item in hints else b""
         for note in notes:
@@ -279,18 +274,9 @@ def _write_hints(source: bytes, hints: Mapping[Item, str], members: _Members) ->
         added += [f'@{MEMBER_HINT}("{old}", to="{new}")'.encode() for old, new in members.get(item, ())]
         if added:
             edits.append((at, at, b" " + b" ".join(added)))
-        placed.add(item)
-    if any(item not in placed and not _is_given(item, hints) for item in hints) or not placed.issuperset(members):
-        return None
     for begin, end, text in sorted(edits, reverse=True):
         source = source[:begin] + text + source[end:]
     return source
-
-
-def _is_given(item: Item, hints: Mapping[Item, str]) -> bool:
-    """Return whether an interface already declares a property with the same hint."""
-    given = (name for other, name in hints.items() if other.kind is TypeKind.INTERFACE and other.name == item.name)
-    return bool(item.name) and hints[item] in given
 
 
 def _places(
