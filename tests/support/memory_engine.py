@@ -133,7 +133,7 @@ class MemoryEngine:
         """What `delete` noted."""
         return frozenset(self._deleted.get((uri, incarnation), ()))
 
-    def kept_data(self, uri: str, names: Collection[str]) -> KeptData:
+    def kept_data(self, uri: str, names: Collection[str], converted: Collection[str] = ()) -> KeptData:
         """Every table counts all rows of the graph, and every column has a value in each."""
         graph, held = self._opened(uri), dict[str, HeldData]()
         known = _names(graph.source or b"")

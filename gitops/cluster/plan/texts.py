@@ -14,7 +14,7 @@ from gitops.cluster.model.address import Address, Kind
 from gitops.cluster.model.change import Action, Change
 from gitops.cluster.model.kinds import KINDS
 from gitops.cluster.model.plan import Plan, RecordedGraph, SameTexts, TextChange
-from gitops.cluster.plan.undo import data_names
+from gitops.cluster.plan.undo import converted_names, data_names
 from gitops.cluster.session.session import Session
 from gitops.core.canonical import canonical, digest
 from gitops.core.errors import GitopsError
@@ -133,7 +133,7 @@ def kept_data(current: Session, previews: Mapping[Address, MigrationPreview]) ->
     for schema, preview in previews.items() if current.opened.data_at_hand else ():
         with suppress(GitopsError):
             uri = current.opened.graph_uri(schema.name)
-            found[schema] = current.opened.engine.kept_data(uri, data_names(preview))
+            found[schema] = current.opened.engine.kept_data(uri, data_names(preview), converted_names(preview))
     return found
 
 

@@ -1,8 +1,9 @@
 """What a revert plan restores and loses, and in which order. These are pure rules over its changes.
 
 A text is restored exactly. A schema is restored, but data that a migration drops is not: a type or a property that is
-added again is empty, and one that was added since then is removed with its data. Both can be restored while a version
-of the graph has the data. A deleted graph has no more versions, even if it was empty at the end.
+added again is empty, and one that was added since then is removed with its data. Values that a conversion lost don't
+come back either. All can be restored while a version of the graph has the data. A deleted graph has no more versions,
+even if it was empty at the end.
 
 Changes are undone in reverse order: everything that depends on a change is undone before it.
 """
@@ -20,6 +21,9 @@ from gitops.cluster.plan.graph import build_graph
 from gitops.cluster.plan.layers import restricted, transposed
 from gitops.database.graph.port import KeptData, MigrationPreview
 
+_CONVERSIONS = ("change_property_type", "extend_enum")
+"""Steps that can undo a conversion of values. A wider enum undoes one to fewer members."""
+
 _INVERSE = {Action.CREATE: Action.DELETE, Action.DELETE: Action.CREATE}
 
 
@@ -34,7 +38,14 @@ def undoings(changes: Sequence[Change], kept: Mapping[Address, KeptData]) -> tup
 
 def data_names(migration: MigrationPreview) -> frozenset[str]:
     """Return the tables (`node:Person`) and columns (`node:Person.nick`) that a migration adds empty, and the dropped columns."""
-    return frozenset(name for _, name in _data_steps(migration) if name is not None)
+    return frozenset(
+        name for step, name in _data_steps(migration) if name is not None and step["kind"] not in _CONVERSIONS
+    )
+
+
+def converted_names(migration: MigrationPreview) -> frozenset[str]:
+    """Return the columns whose earlier conversion a migration undoes."""
+    return frozenset(name for step, name in _data_steps(migration) if name is not None and step["kind"] in _CONVERSIONS)
 
 
 def undo_graph(
@@ -99,28 +110,33 @@ def _of_migration(change: Change, kept: KeptData | None) -> Iterator[UndonePart]
                 yield from _going(name, f"{kind}:{name}", kept)
             case {"kind": "drop_property", "type_name": str(owner), "property_name": str(name)} if data is not None:
                 yield from _going(f"{owner}.{name}", data, kept)
+            case {"kind": "change_property_type" | "extend_enum"} if data is not None:
+                yield from _lost_values(f"{step['type_name']}.{step['property_name']}", data, kept)
             case _ if data is not None:
                 yield from _coming_back(data, kept)
 
 
 def _data_steps(migration: MigrationPreview) -> Iterator[tuple[Mapping[str, object], str | None]]:
-    """Yield the steps, each with the table or column that it adds, or the column that it drops."""
-    # A later step uses the type name of the earlier schema, but the newest version still has the name before the
-    # rename.
+    """Yield the steps, each with the table or column that it adds, or the column that it drops or converts."""
+    # A later step uses the names of the earlier schema, but the newest version still has the names before the
+    # renames.
     newest: dict[str, str] = {}
     for step in migration.steps:
         match step:
             case {"kind": "rename_type", "type_kind": kind, "from": str(old), "to": str(new)}:
                 newest[f"{kind}:{new}"] = f"{kind}:{old}"
                 yield step, None
+            case {"kind": "rename_property", "type_kind": kind, "type_name": owner, "from": str(old), "to": str(new)}:
+                newest[f"{kind}:{owner}.{new}"] = old
+                yield step, None
             case {
-                "kind": "drop_property",
+                "kind": "drop_property" | "change_property_type" | "extend_enum",
                 "type_kind": ("node" | "edge") as kind,
                 "type_name": owner,
-                "property_name": name,
-            }:
+                "property_name": str(name),
+            } if step["kind"] not in _CONVERSIONS or _converts(step):
                 table = f"{kind}:{owner}"
-                yield step, f"{newest.get(table, table)}.{name}"
+                yield step, f"{newest.get(table, table)}.{newest.get(f'{table}.{name}', name)}"
             case _:
                 yield step, _added(step)
 
@@ -137,6 +153,34 @@ def _added(step: Mapping[str, object]) -> str | None:
         }:
             return f"{kind}:{owner}.{name}"
     return None
+
+
+def _converts(step: Mapping[str, object]) -> bool:
+    """Return whether a step undoes a conversion that can have lost values, because not all of them converted."""
+    # Importing the planner is slow, and few plans undo a conversion.
+    from gitops.database.language.schema.step_terms import Sort
+    from gitops.database.language.schema.steps import ChangeType, ExtendEnum, step_from_json
+
+    match step_from_json(step):
+        case ExtendEnum():
+            return True
+        case ChangeType() as change:
+            return change.sort is not Sort.CHECKED and change.from_ != change.to._replace(
+                nullable=change.from_.nullable
+            )
+    return False
+
+
+def _lost_values(name: str, column: str, kept: KeptData | None) -> Iterator[UndonePart]:
+    """Describe the values that a conversion lost; nothing if it kept all of them."""
+    held = None if kept is None else kept.held.get(column)
+    if held is not None:
+        lost = "some values" if held.rows is None else _counted(held.rows, "value")
+        words = f"{lost} of property `{name}` became null in its conversion: version {held.version} has them"
+        yield UndonePart(name, Undo.RESTORABLE, words, held.version, held.rows)
+    elif kept is None or not kept.complete:
+        words = f"whether values of property `{name}` became null in its conversion is not known here"
+        yield UndonePart(name, Undo.UNKNOWN, words)
 
 
 def _coming_back(added: str, kept: KeptData | None) -> Iterator[UndonePart]:

@@ -6,7 +6,7 @@ includes another version, even if the versions in between are no longer kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import combinations
 
 from gitops.core.codes import Code
@@ -15,6 +15,9 @@ from gitops.database.graph.lines import INTERNAL, BranchIndex, read_branches
 from gitops.database.graph.manifest import CommitRef, Manifest, find_manifest, head_number, read_manifest
 from gitops.database.graph.snapshot import Snapshot
 from gitops.database.storage.port import ObjectStore
+
+SHOWN_BRANCHES = 10
+"""Maximum number of branches that a message lists."""
 
 
 def includes_version(manifest: Manifest, ref: CommitRef) -> bool:
@@ -51,11 +54,11 @@ def merge_bases(store: ObjectStore, one: Manifest, other: Manifest) -> tuple[Man
     return tuple(best)
 
 
-def require_merged_branches(snapshot: Snapshot) -> None:
+def require_merged_branches(snapshot: Snapshot, note: Callable[[str], str] = lambda _: "") -> None:
     """Raise ConflictError `graph_has_branches` if a branch has unmerged changes. Internal branches are ignored.
 
     Branches with different schemas cannot be merged, so these changes could not be merged after a migration. A branch
-    without changes loses nothing.
+    without changes loses nothing. The message contains the `note` about each branch.
     """
     store, names = snapshot.store, []
     for line in read_branches(store).lines()[1:]:
@@ -71,8 +74,10 @@ def require_merged_branches(snapshot: Snapshot) -> None:
         ):
             names.append(line.name)
     if names:
-        place, listed = snapshot.root.location, ", ".join(names)[:200]
-        detail = f"{place} has branches with changes that could not be merged after a migration: {listed}"
+        place, shown = snapshot.root.location, names[:SHOWN_BRANCHES]
+        listed = ", ".join(f"{name} ({said})" if (said := note(name)) else name for name in shown)
+        more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
+        detail = f"{place} has branches with changes that could not be merged after a migration: {listed}{more}"
         raise ConflictError(Code.GRAPH_HAS_BRANCHES, detail, path=place)
 
 

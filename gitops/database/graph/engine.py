@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,7 @@ from gitops.database.graph.files import find_missing
 from gitops.database.graph.manifest import RESTORE, GraphIdentity, Manifest, TableEntry, find_manifest, publish
 from gitops.database.graph.presence import existence
 from gitops.database.graph.snapshot import (
+    ReadTarget,
     Snapshot,
     accept_schema,
     find_root,
@@ -121,11 +123,13 @@ class LanceEngine:
         with _storage(uri):
             return deleted_by(uri, incarnation)
 
-    def kept_data(self, uri: str, names: Collection[str]) -> port.KeptData:
+    def kept_data(self, uri: str, names: Collection[str], converted: Collection[str] = ()) -> port.KeptData:
         """Find the versions of `main` with data in these tables and columns, using only manifests where possible."""
         snapshot = open_snapshot(uri)
         with _unreadable(uri):
-            return find_kept(snapshot, names)
+            found = find_kept(snapshot, names)
+            lost = {name: what for name in converted if (what := _lost_in_conversion(snapshot, name)) is not None}
+            return replace(found, held={**found.held, **lost})
 
     def replaced_rows(self, uri: str, since: int, types: Collection[str] = (), rows: int = 0) -> int:
         """Count replaced rows by the rules of `gitops.database.graph.delete`.
@@ -378,15 +382,24 @@ def _admit_migration(
     _require_incarnation(snapshot, uri, incarnation)
     with _unreadable(uri):
         accepted = snapshot.schema()
+        migration = plan_migration(accepted, desired, allow_data_loss=allow_data_loss)
         if allow_data_loss:
             require_no_branches(snapshot)
         elif desired.ir_digest != snapshot.manifest.schema_ir:
-            require_merged_branches(snapshot)
-    migration = plan_migration(accepted, desired, allow_data_loss=allow_data_loss)
+            require_merged_branches(snapshot, partial(_breaking_rows, uri, desired, migration.steps))
     if not migration.supported:
         first = migration.unsupported[0]
         raise GitopsError(Code.GRAPH_MIGRATION_UNSUPPORTED, f"{first.entity}: {first.text}", path=uri)
     return snapshot, migration
+
+
+def _breaking_rows(uri: str, desired: Schema, steps: Sequence[MigrationStep], branch: str) -> str:
+    """Return which step the rows of a branch break, with their number. Empty if there is none."""
+    try:
+        require_rows(open_snapshot(uri, ReadTarget(branch)), desired, steps, converting=True)
+    except GitopsError as error:
+        return error.detail if error.code == Code.GRAPH_ROWS_BREAK_SCHEMA else ""
+    return ""
 
 
 def require_rows(
@@ -502,6 +515,26 @@ def find_kept(snapshot: Snapshot, names: Collection[str]) -> port.KeptData:
             held[name] = port.HeldData(n, _values(snapshot, entry, column) if column else entry.rows)
             left.discard(name)
     return port.KeptData(newest.n, rows, held, complete=len(numbers) == newest.n)
+
+
+def _lost_in_conversion(snapshot: Snapshot, name: str) -> port.HeldData | None:
+    """Return the version before the last conversion of a column, with the number of values lost; None if none was lost.
+
+    A conversion writes another column, and changes no rows.
+    """
+    table, _, column = name.partition(".")
+    after = snapshot.manifest.tables.get(table)
+    for line, n in kept_versions(snapshot.store, snapshot.line):
+        manifest = find_manifest(snapshot.store, n, line)
+        before = None if manifest is None else manifest.tables.get(table)
+        if before is None or after is None or column not in before.fields or column not in after.fields:
+            return None
+        if before.fields[column] != after.fields[column]:
+            had, has = _values(snapshot, before, column), _values(snapshot, after, column)
+            lost = None if had is None or has is None else had - has
+            return port.HeldData(n, lost) if lost is None or lost > 0 else None
+        after = before
+    return None
 
 
 def _values(snapshot: Snapshot, entry: TableEntry, column: str) -> int | None:

@@ -61,7 +61,8 @@ class KeptData:
 
     For each requested column (`node:Person.nick`), `rows` has the number of rows with a value in the newest version, or
     None if unknown. For each other requested table or column, `held` has the newest version with data, if one was
-    found. If all versions are still kept (`complete`), a table or column that was not found never had data.
+    found. If all versions are still kept (`complete`), a table or column that was not found never had data. For each
+    converted column that lost values, `held` has the version before its conversion, and the number of lost values.
     """
 
     version: int
@@ -223,8 +224,11 @@ class GraphReader(Protocol):
         """
         ...
 
-    def kept_data(self, uri: str, names: Collection[str]) -> KeptData:
-        """Find the versions of `main` that have data in these tables and columns. Raises the errors of `read`."""
+    def kept_data(self, uri: str, names: Collection[str], converted: Collection[str] = ()) -> KeptData:
+        """Find the versions of `main` that have data in these tables and columns, or what `converted` columns lost.
+
+        Raises the errors of `read`.
+        """
         ...
 
     def replaced_rows(self, uri: str, since: int, types: Collection[str] = (), rows: int = 0) -> int:

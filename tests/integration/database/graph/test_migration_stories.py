@@ -241,6 +241,8 @@ def test_a_branch_with_rows_keeps_a_conversion_from_being_applied(graph: Graph) 
     with pytest.raises(ConflictError) as refused:
         graph.migrate(WIDER)
     assert (refused.value.code, refused.value.detail.endswith(": dev")) == ("graph_has_branches", True)
+    with pytest.raises(ConflictError, match=r": dev \(.*n.*: 1 of 8 rows breaks it\)$"):
+        graph.engine.check_migration(graph.uri, BASE.replace("s: String?", "s: String? @range(n, 0..8)").encode())
     merge_branch(graph.uri, "dev", "main", graph.work())
     graph.migrate(WIDER)
     assert graph.contents()["T"][0]["n"] == "9"

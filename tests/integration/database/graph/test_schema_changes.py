@@ -315,6 +315,18 @@ def test_values_are_counted_and_not_rows(uri):
     assert (found.held, found.rows["node:P.more"]) == ({"node:P.age": HeldData(2, 1)}, 0)
 
 
+def test_values_that_a_conversion_lost_are_in_the_version_before_it(uri):
+    """The first conversion loses the only value, and the second one none."""
+    engine = LanceEngine(CLOCK, IDS)
+    migrate_of_reverse_migration(uri, BASE.replace("enum(x, y)?", "enum(y)? @convert(null)").encode())
+    lost = {"node:P.tag": HeldData(2, 1)}
+    assert engine.kept_data(uri, (), {"node:P.tag", "node:P.age", "node:P.none", "node:None.k"}).held == lost
+    migrate_of_reverse_migration(
+        uri, BASE.replace("enum(x, y)", "enum(y)").replace("age: I32?", "age: String?").encode()
+    )
+    assert engine.kept_data(uri, (), {"node:P.age"}).held == {}
+
+
 def test_members_in_use_keep_the_reverse_migration_from_being_applied(uri):
     before = compile_schema(BASE.encode())
     after = compile_schema(BASE.replace("enum(x, y)", "enum(x, y, z)").encode())

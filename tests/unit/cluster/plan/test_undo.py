@@ -8,8 +8,10 @@ from gitops.cluster.model.address import Address
 from gitops.cluster.model.change import Action, Change, Disposition, Seen, Tier
 from gitops.cluster.model.plan import Undo
 from gitops.cluster.model.resource import Dependency
-from gitops.cluster.plan.undo import data_names, undo_graph, undoings
+from gitops.cluster.plan.undo import converted_names, data_names, undo_graph, undoings
 from gitops.database.graph.port import HeldData, KeptData, MigrationPreview
+from gitops.database.language.schema import compile_schema
+from gitops.database.language.schema.migration import plan_migration
 
 SCHEMA, GRAPH, QUERY = Address("schema.g"), Address("graph.g"), Address("query.g.q")
 KEPT = KeptData(
@@ -28,6 +30,7 @@ KEPT = KeptData(
         "node:Old.gone": HeldData(7, 1),
         "node:Old.null": HeldData(7, 0),
         "node:Old.far": HeldData(7, None),
+        "node:Old.n": HeldData(7, 2),
     },
     complete=False,
 )
@@ -40,6 +43,13 @@ def _step(kind, name, **more):
 
 def _property(kind, owner, name):
     return {"kind": kind, "type_kind": "node", "type_name": owner, "property_name": name}
+
+
+def _retyped(owner, name, before, after):
+    """The step between two types, as the planner writes it."""
+    schemas = (compile_schema(f"node {owner} {{ k: String @key {name}: {kind} }}".encode()) for kind in (before, after))
+    (step,) = plan_migration(*schemas).steps
+    return step.to_json()
 
 
 def _migrated(*steps):
@@ -115,6 +125,23 @@ RENAME = {"kind": "rename_type", "type_kind": "node", "from": "Old", "to": "Olde
         ),
         (_property("change_embedding", "Old", "v"), None, "complete", ""),
         (_step("update_type_metadata", "Old"), None, "complete", ""),
+        (
+            _retyped("Older", "n", "I32?", "String?"),
+            KEPT,
+            "restorable",
+            "2 values of property `Older.n` became null in its conversion: version 7 has them",
+        ),
+        (_retyped("Older", "m", "I32?", "String?"), KEPT, "unknown", "whether values of property `Older.m` became"),
+        (_retyped("Older", "m", "I32?", "String?"), None, "unknown", "whether values of property `Older.m` became"),
+        (_retyped("Older", "m", "I32?", "String?"), WHOLE, "complete", ""),
+        (_retyped("Older", "m", "I32?", "I32"), None, "complete", ""),
+        (_retyped("Older", "m", "String?", "I32?"), None, "complete", ""),
+        (
+            {**_property("extend_enum", "Older", "n"), "added_values": ["b"]},
+            KEPT,
+            "restorable",
+            "2 values of property `Older.n` became null in its conversion: version 7 has them",
+        ),
         ({"kind": "unsupported_change", "entity": "node:Old", "reason": "why"}, KEPT, "irreversible", "why"),
     ],
 )
@@ -150,6 +177,9 @@ def test_what_a_migration_adds_and_the_columns_that_it_drops_are_asked_for():
         MigrationPreview(True, (_step("add_type", "A"), _property("add_property", "B", "c"), RENAME, drop))
     )
     assert names == {"node:A", "node:B.c", "node:Old.x"}
+    renamed = {"kind": "rename_property", "type_kind": "node", "type_name": "Older", "from": "m", "to": "n"}
+    back = MigrationPreview(True, (RENAME, renamed, _retyped("Older", "n", "I32?", "String?")))
+    assert (data_names(back), converted_names(back)) == (frozenset(), {"node:Old.m"})
 
 
 def test_the_order_of_undoing_is_that_of_doing_turned_around():
