@@ -32,7 +32,7 @@ from gitops.bot.previews import preview_request
 from gitops.bot.report import retry_command
 from gitops.bot.sweep import sweep_cluster
 from gitops.cluster.config.gitops_yaml import ClusterRule
-from gitops.cluster.model.changeset import ChangesetState
+from gitops.cluster.model.changeset import BLOCKING, ChangesetState
 from gitops.cluster.session.status import force_unlock
 from gitops.core.clock import parse_timestamp
 from gitops.core.codes import Code
@@ -258,7 +258,8 @@ def retry_merge(context: EventContext, rule: ClusterRule, merge: str | None) -> 
 
 def _check_active(context: EventContext, rule: ClusterRule) -> None:
     ledger = context.repository.ledger(rule)
-    active, lock = ledger.changesets().index.active, ledger.observe_lock()
+    going_on = (each.key for each in ledger.changesets().open if each.state in BLOCKING)
+    active, lock = next(going_on, None), ledger.observe_lock()
     # If no one holds the lock, the run has crashed, and this run continues its work.
     if active is not None and lock.held:
         fix = f"wait for it: gitops changeset watch {active}; if its run is over: /gitops unlock {lock.unlock_id}"

@@ -11,6 +11,7 @@ from ledger_samples import MakeStore, begun, code_of, entry, intent, state, toge
 from gitops.cluster.changesets.lifecycle import replay
 from gitops.cluster.ledger.port import LedgerStore, LedgerView
 from gitops.cluster.model.changeset import (
+    INTERRUPTED,
     ChangesetState,
     Committed,
     Created,
@@ -216,6 +217,34 @@ class ChangesetContract(ChangesetRaces):
         record(imported, *drafts(1, Failed("it failed")))
         record(make_store(), *created(2, "b"))
         assert make_store().changesets().index.active == key(2)
+
+    def test_one_is_created_beside_all_active_ones_if_they_share_nothing(
+        self, make_store: MakeStore, imported: LedgerStore
+    ) -> None:
+        def beside(number: int, name: str, *others: int) -> tuple[EventDraft, ...]:
+            made = replace(first_record(number, name), beside=tuple(map(key, others)))
+            return drafts(number, Created(made))
+
+        record(imported, *created(1, "a"))
+        record(make_store(), *beside(2, "b", 1))
+        assert code_of(lambda: record(make_store(), *beside(3, "c", 1))) == "changeset_active"
+        with pytest.raises(ConflictError) as refused:
+            record(make_store(), *beside(3, "a", 1, 2))
+        assert (refused.value.code, refused.value.path) == ("changeset_overlap", member("a"))
+        record(make_store(), *beside(3, "c", 1, 2))
+        listing = make_store().changesets()
+        assert ([each.key for each in listing.open], listing.index.active) == ([key(1), key(2), key(3)], key(3))
+        # An event of an earlier one does not change their order.
+        record(make_store(), *drafts(1, ready("a"), *PASSING[:2]))
+        assert [each.key for each in make_store().changesets().open] == [key(1), key(2), key(3)]
+        record(make_store(), *drafts(1, *PASSING[2:]), *drafts(3, RollingBack(INTERRUPTED, None), Failed(INTERRUPTED)))
+        index = make_store().changesets().index
+        # The merge of the third one was not tried, so it does not count.
+        assert (index.active, index.open, index.covered) == (None, (key(2),), commit_id(1))
+        assert code_of(lambda: record(make_store(), *created(4, "d"))) == "changeset_active"
+        record(make_store(), *drafts(2, ready("b"), *PASSING))
+        assert make_store().changesets().index.covered == commit_id(2)
+        check_history(make_store())
 
     def test_one_that_cleans_up_keeps_others_from_what_it_touches(
         self, make_store: MakeStore, imported: LedgerStore

@@ -21,7 +21,7 @@ from gitops.cluster.apply.adopt import adopt_former
 from gitops.cluster.apply.carry_out import Ended, run_atomic, run_best_effort
 from gitops.cluster.apply.entries import announced_debts, check_debts, settle_debts
 from gitops.cluster.apply.projection import project
-from gitops.cluster.apply.recover import abandon, next_fence, recover, settle_interrupted
+from gitops.cluster.apply.recover import GoingOn, abandon, next_fence, recover, settle_interrupted
 from gitops.cluster.apply.run import Run, announce, make_intents
 from gitops.cluster.apply.runner import report_interrupt
 from gitops.cluster.approvals.decisions import with_debts
@@ -120,8 +120,7 @@ def prepare(current: Session, part: Part) -> tuple[Run, Part] | None:
     """Return the run for a part of the declaration, or report an error and return None if the run cannot start."""
     try:
         fence = next_fence(current.view, current.opened.ledger.intents().intents)
-        resumed, closing = settle_interrupted(current, fence)
-        return _prepare(current, part, resumed, closing)
+        return _prepare(current, part, settle_interrupted(current, fence))
     except CancelledError:
         report_interrupt(current.workspace.cancel, (), current.problems)
         return None
@@ -130,20 +129,19 @@ def prepare(current: Session, part: Part) -> tuple[Run, Part] | None:
         return None
 
 
-def _prepare(
-    current: Session, part: Part, resumed: Interrupted | None, closing: tuple[EventDraft, ...] = ()
-) -> tuple[Run, Part] | None:
-    workspace, problems = current.workspace, current.problems
-    going_on = frozenset[str]() if resumed is None else resumed.graphs
-    swept = recover(current.opened, current.view, problems, at=workspace.stamp(), resumed=going_on)
+def _prepare(current: Session, part: Part, going: GoingOn) -> tuple[Run, Part] | None:
+    workspace, problems, resumed = current.workspace, current.problems, going.resumed
+    swept = recover(current.opened, current.view, problems, at=workspace.stamp(), resumed=going.graphs)
     if resumed is not None:
         swept = with_used(swept, resumed, workspace.stamp())
     planned = plan_from(current, swept)
     if resumed is not None and not resumed.fits(resumed.part(planned.whole)):
-        abandon(current, resumed, swept.fence)
-        return _prepare(current, Part(), None)
+        for record in (resumed.record, *going.beside):
+            abandon(current, record, swept.fence)
+        return _prepare(current, Part(), GoingOn())
     moving = swept.pending if resumed is None else None
-    return make_run(current, planned, part, resumed, closing) if may_begin(current, planned, moving) else None
+    begins = may_begin(current, planned, moving)
+    return make_run(current, planned, part, resumed, going.closing) if begins else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from gitops.cluster.apply.land import prepare_write, settle_run, settled_intents
 from gitops.cluster.apply.projection import check_target
 from gitops.cluster.apply.provider import ClusterProvider
-from gitops.cluster.apply.recover import INTERRUPTED, end_rolled_back, keep, settled, take_back
+from gitops.cluster.apply.recover import end_rolled_back, keep, settled, take_back
 from gitops.cluster.apply.run import Run
 from gitops.cluster.apply.runner import RunLimits, run_graph
 from gitops.cluster.apply.serving import drain
@@ -21,6 +21,7 @@ from gitops.cluster.model.address import Address, Kind
 from gitops.cluster.model.change import Action, Change, Disposition, Effect
 from gitops.cluster.model.changeset import (
     BLOCKING,
+    INTERRUPTED,
     ChangesetState,
     Committed,
     Drained,

@@ -24,6 +24,7 @@ from gitops.cluster.changesets.lifecycle import Journal, unfinished
 from gitops.cluster.ledger.port import LedgerView
 from gitops.cluster.model.address import Address, Kind, graph_address
 from gitops.cluster.model.changeset import (
+    INTERRUPTED,
     Changeset,
     ChangesetState,
     Drained,
@@ -45,7 +46,7 @@ from gitops.cluster.plan.leftovers import (
     DeleteGraph,
     Interrupted,
     MigrateGraph,
-    course_of,
+    courses_of,
     graphs_of_changesets,
     live_members,
     look_at,
@@ -58,6 +59,7 @@ from gitops.cluster.plan.recovery_rules import Sweep, sweep
 from gitops.cluster.session.session import RECOVERIES, Session
 from gitops.cluster.session.workspace import Stores
 from gitops.core.codes import Code
+from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.core.errors import ConflictError, GitopsError
 from gitops.database.graph.port import DeleteOrder, Existence
@@ -72,7 +74,7 @@ def recover(
     """Settle interrupted operations in the state value. Reports unreadable intents without changing them.
 
     The graphs of an open atomic changeset are left pending, because the next apply continues it. `resumed` are the
-    graphs of the changeset that this run continues.
+    graphs of the changeset that this run continues, and of those that were created beside it: they don't wait.
     """
     listing = stores.ledger.intents()
     if listing.problem is not None:
@@ -136,45 +138,62 @@ def _fenced_probe(stores: Stores, intent: Intent, fence: int, problems: Diagnost
 # it.
 
 
-INTERRUPTED = "the run was interrupted"
-"""The error of a changeset whose run was stopped or crashed, without an error in any of its changes."""
+@dataclass(frozen=True, slots=True)
+class GoingOn:
+    """The open changesets that are left: the one that this run continues, and those that were created beside it.
+
+    `closing` are the events of a failed one that applied nothing. They are written with the first events of this run.
+    """
+
+    resumed: Interrupted | None = None
+    beside: tuple[Changeset, ...] = ()
+    closing: tuple[EventDraft, ...] = ()
+
+    @property
+    def graphs(self) -> frozenset[str]:
+        """The ids of their graphs."""
+        addresses = (address for record in self.beside for address in record.addresses)
+        own = frozenset[str]() if self.resumed is None else self.resumed.graphs
+        return own.union(address.graph for address in addresses if address.graph is not None)
 
 
-def settle_interrupted(current: Session, fence: int) -> tuple[Interrupted | None, tuple[EventDraft, ...]]:
-    """Settle all open changesets. `fence` is the number of this run.
+def settle_interrupted(current: Session, fence: int) -> GoingOn:
+    """Settle all open changesets, except for those that go on. `fence` is the number of this run.
 
-    Returns the changeset that this run continues, if there is one, and the events of a failed one that applied nothing,
-    which are written with the first events of this run. Raises GitopsError if an apply is not possible yet.
+    Raises GitopsError if an apply is not possible yet.
     """
     listing = current.opened.ledger.changesets()
     if listing.problem is not None:
         raise ConflictError(Code.CHANGESET_INVALID, listing.problem, path="changesets")
-    found: Interrupted | None = None
-    closing: tuple[EventDraft, ...] = ()
-    for record in listing.open:
-        match course_of(current, record):
+    going = GoingOn()
+    for record, course in courses_of(current, listing.open):
+        match course:
             case Course.CLOSED:
                 # The run was best-effort and crashed before it recorded anything.
                 journal = Journal(current.workspace.stamp, record)
                 if record.state is not ChangesetState.ROLLING_BACK:
                     journal.add(RollingBack(INTERRUPTED, None))
                 journal.add(Failed(record.error or INTERRUPTED))
-                closing = journal.drafts
+                going = replace(going, closing=(*going.closing, *journal.drafts))
             case Course.FINISHED:
                 finish(current, look_at(current, record), fence)
             case Course.TAKEN_BACK:
-                abandon(current, look_at(current, record), fence)
+                abandon(current, record, fence)
             case Course.RESUMED:
-                found = look_at(current, record)
-    return found, closing
+                current.workspace.await_staged(record.key)
+                going = replace(going, resumed=look_at(current, record))
+            case Course.WAITS:
+                going = replace(going, beside=(*going.beside, record))
+    return going
 
 
-def abandon(current: Session, found: Interrupted, fence: int) -> None:
+def abandon(current: Session, record: Changeset, fence: int) -> None:
     """Roll back an interrupted changeset and end it.
 
     Raises GitopsError, for example `cluster_recovery_pending` after its pivot.
     """
-    record, journal = found.record, Journal(current.workspace.stamp, found.record)
+    current.workspace.await_staged(record.key)
+    found, journal = look_at(current, record), Journal(current.workspace.stamp, record)
     found.require_way_back()
     if record.state is not ChangesetState.ROLLING_BACK:
         journal.add(RollingBack(INTERRUPTED, None))

@@ -172,7 +172,7 @@ def announce(run: Run, part: str) -> bool:
 def _create(run: Run, part: str) -> None:
     current, facts, (cluster, base) = run.session, facts_of(run.session), begins_at(run.session)
     record = first_record(
-        _identify(run, facts, cluster, part),
+        identify(run, facts, cluster, part),
         run.plan,
         run.graph,
         source=facts.source,
@@ -191,8 +191,8 @@ def begins_at(current: Session) -> tuple[str, ChangesetBase]:
     return cluster, ChangesetBase(state.revision, current.view.cas, state.applied_digest, state.config_digest)
 
 
-def _identify(run: Run, facts: ChangesetFacts, cluster: str, part: str) -> ChangesetIdentity:
-    """Return the identity of a changeset that does not exist yet. Raises GitopsError."""
+def identify(run: Run, facts: ChangesetFacts, cluster: str, part: str) -> ChangesetIdentity:
+    """Return the identity of a changeset of these facts that does not exist yet. Raises GitopsError."""
     current, ledger = run.session, run.session.opened.ledger
     repair = f"{current.view.head or current.view.cas} {run.plan.digest}"
     kind, attempt, retry_of = facts.kind, facts.attempt, facts.retry_of
@@ -209,7 +209,7 @@ def _identify(run: Run, facts: ChangesetFacts, cluster: str, part: str) -> Chang
             continue
         attempt += 1
         if kind is not ChangesetKind.RECONCILE:
-            kind, retry_of = ChangesetKind.RETRY, key
+            kind, retry_of = kind if known.untried else ChangesetKind.RETRY, key
 
 
 # -- The intents of a run: one for each node that changes a graph, announced before its first side effect --------------

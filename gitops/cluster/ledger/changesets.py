@@ -137,6 +137,7 @@ _RECORD: Members = {
     "retry_of": nullable(_KEY),
     "covers": list_of(OBJECT_ID),
     "result": nullable(_RESULT),
+    "beside": optional(list_of(_KEY), (), written=False),
 }
 
 
@@ -281,13 +282,14 @@ def write_archive(records: Iterable[model.Changeset]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class ChangesetIndex:
-    """The open changesets: the one that blocks new ones, and those that are still cleaning up, oldest first.
+    """The open changesets: the active one, and all others, oldest first.
 
-    `seq` is the number of the newest event, and `covered` is the newest commit that a changeset has applied or tried to
-    apply. A store that cannot write several files atomically has the events of its newest write in `newest`, as lines,
-    or, if there are many, in a separate file with the digest `batch`. They are recorded with the index, and their files
-    follow. With `committing`, these events come after `seq` and take effect with the state document of that digest:
-    they count as recorded once the state is that document, and as discarded if it is a different one.
+    The others are still cleaning up, or are the earlier ones beside which the active one was created. `seq` is the number
+    of the newest event, and `covered` is the newest commit that a changeset has applied or tried to apply. A store that
+    cannot write several files atomically has the events of its newest write in `newest`, as lines, or, if there are many,
+    in a separate file with the digest `batch`. They are recorded with the index, and their files follow. With
+    `committing`, these events come after `seq` and take effect with the state document of that digest: they count as
+    recorded once the state is that document, and as discarded if it is a different one.
     """
 
     seq: int = 0

@@ -4,8 +4,9 @@ Rules:
 
 1. Events are numbered without gaps in the order in which they are recorded. The author of a draft does not know its number.
 2. A record is the result of its events. They are written together, with the index.
-3. At most one changeset is active. Another one can be created once that one is committed or has failed, and only if it
-   does not touch any resources of changesets that are still cleaning up.
+3. While a changeset is active, which means that it is not committed and has not failed, another one can be created only
+   beside it: it names every active changeset, and will be committed after them. No changeset can be created that touches
+   a resource of an open one.
 4. Creating a changeset again with the same plan joins the existing one and records nothing.
 5. An ended record does not change. Its line in `ended.jsonl` has its commits and the time when it ended.
 6. If there are too many ended records, the oldest are archived: only their line in `archive.jsonl` remains, without
@@ -140,14 +141,12 @@ class ChangesetRecords:
 
     def open(self) -> tuple[Changeset, ...]:
         """Return the records that have not ended, oldest first."""
-        active = () if self.index.active is None else (self.index.active,)
-        return tuple(filter(None, map(self.record, (*self.index.open, *active))))
+        return tuple(filter(None, map(self.record, _open_keys(self.index))))
 
     def keys(self) -> tuple[str, ...]:
         """Return the keys of all changesets, newest first."""
-        active = () if self.index.active is None else (self.index.active,)
         archived = (each.key for each in read_archive(self._read(layout.ARCHIVE) or b""))
-        oldest_first = (*archived, *(each.key for each in self.ended()), *self.index.open, *active)
+        oldest_first = (*archived, *(each.key for each in self.ended()), *_open_keys(self.index))
         return tuple(reversed(dict.fromkeys(oldest_first)))
 
     def latest(self) -> ChangesetStanding | None:
@@ -191,8 +190,7 @@ class ChangesetRecords:
         """Return the events after a number, for one changeset or all, in order."""
         if after >= self.index.seq:
             return ()
-        active = () if self.index.active is None else (self.index.active,)
-        keys = (*(each.key for each in self.ended() if each.last > after), *self.index.open, *active)
+        keys = (*(each.key for each in self.ended() if each.last > after), *_open_keys(self.index))
         found = (event for each in (keys if key is None else (key,)) for event in self.events_of(each))
         return tuple(sorted((event for event in found if event.seq > after), key=lambda event: event.seq))
 
@@ -322,16 +320,19 @@ class ChangesetRecords:
 
     def _check_free(self, index: ChangesetIndex, records: Mapping[str, Changeset], new: Changeset) -> None:
         """Check rule 3."""
-        if index.active is not None:
-            detail = f"changeset {index.active} has not ended, and only one at a time can change the cluster"
-            fix = f"wait until it has ended: gitops changeset watch {index.active}"
-            raise ConflictError(Code.CHANGESET_ACTIVE, detail, path=index.active, fix=fix)
-        for key in index.open:
-            other = records.get(key) or self.record(key)
-            shared = sorted(() if other is None else new.addresses & other.addresses)
+        found = (records.get(key) or self.record(key) for key in _open_keys(index))
+        others = tuple(other for other in found if other is not None)
+        for other in others:
+            if other.state in BLOCKING and other.key not in new.beside:
+                detail = f"changeset {other.key} has not ended, and only one at a time can change the cluster"
+                fix = f"wait until it has ended: gitops changeset watch {other.key}"
+                raise ConflictError(Code.CHANGESET_ACTIVE, detail, path=other.key, fix=fix)
+        for other in others:
+            shared = sorted(new.addresses & other.addresses)
             if shared:
-                detail = f"changeset {key} still cleans up after its change of {shared[0]}"
-                fix = f"wait until it is finalized: gitops changeset watch {key} --until finalized"
+                doing = "is being applied with a" if other.state in BLOCKING else "still cleans up after its"
+                detail = f"changeset {other.key} {doing} change of {shared[0]}"
+                fix = f"wait until it is finalized: gitops changeset watch {other.key} --until finalized"
                 raise ConflictError(Code.CHANGESET_OVERLAP, detail, path=shared[0], fix=fix)
 
     def _archived(self, containing: str) -> tuple[Changeset, ...]:
@@ -343,18 +344,26 @@ class ChangesetRecords:
         return self._files[path]
 
 
+def _open_keys(index: ChangesetIndex) -> tuple[str, ...]:
+    """Return the keys of the open changesets, oldest first."""
+    return index.open if index.active is None else (*index.open, index.active)
+
+
 def _advanced(index: ChangesetIndex, record: Changeset, event: ChangesetEvent) -> ChangesetIndex:
-    """Return the index after an event that gave this record."""
+    """Return the index after an event that gave this record. The newest active changeset is the active one."""
     key, blocks = record.key, record.state in BLOCKING
-    active = key if blocks else None if index.active == key else index.active
-    cleaning = [each for each in index.open if each != key or not record.ended]
-    if not blocks and not record.ended and key not in cleaning:
-        cleaning.append(key)
+    active, others = index.active, [each for each in index.open if each != key or not record.ended]
+    if blocks and key not in others:
+        others += [active] if active not in (None, key) else []
+        active = key
+    elif not blocks:
+        active = None if active == key else active
+        others += [] if record.ended or key in others else [key]
     # The last part of a merge completes it. A failed merge waits for a retry or for the next merge.
     part, _, parts = record.part.partition("/")
     done = record.state is ChangesetState.FAILED or (not blocks and part == parts)
-    covers = record.covers if done and record.kind is ChangesetKind.MERGE else ()
-    return ChangesetIndex(event.seq, active, tuple(cleaning), covers[-1] if covers else index.covered)
+    covers = record.covers if done and record.kind is ChangesetKind.MERGE and not record.untried else ()
+    return ChangesetIndex(event.seq, active, tuple(others), covers[-1] if covers else index.covered)
 
 
 def _lines(data: bytes, containing: str) -> bytes:

@@ -31,7 +31,10 @@ class ChangesetState(StrEnum):
 
 
 BLOCKING = frozenset({ChangesetState.PREPARING, ChangesetState.PREPARED, ChangesetState.ROLLING_BACK})
-"""A changeset in one of these states prevents its cluster from getting another one."""
+"""A changeset in one of these states prevents its cluster from getting another one, unless that is created beside it."""
+
+INTERRUPTED = "the run was interrupted"
+"""The error of a changeset whose run was stopped or crashed, without an error in any of its changes."""
 
 ENDED = frozenset({ChangesetState.FINALIZED, ChangesetState.FAILED})
 """A record in one of these states never changes again."""
@@ -197,7 +200,9 @@ class Changeset:
     """The record of one changeset after its newest event.
 
     `part` is `i/k` if one merge needs several changesets. `covers` are the merge commits that this changeset applies,
-    oldest first. `needs_attention` means that a step after the commit failed; every later run retries it.
+    oldest first. `needs_attention` means that a step after the commit failed; every later run retries it. `beside` are
+    the keys of the open changesets of earlier merges, oldest first, beside which this one was created. Its `base` is then
+    the state after all of them, so it commits after them.
     """
 
     key: str
@@ -223,6 +228,7 @@ class Changeset:
     orphaned: tuple[Orphan, ...] = ()
     needs_attention: bool = False
     result: ChangesetResult | None = None
+    beside: tuple[str, ...] = ()
 
     @property
     def addresses(self) -> frozenset[Address]:
@@ -244,6 +250,14 @@ class Changeset:
     def ended(self) -> bool:
         """True if the record no longer changes."""
         return self.state in ENDED
+
+    @property
+    def untried(self) -> bool:
+        """True if it was prepared beside earlier changesets and rolled back although none of its changes failed.
+
+        Its merge then does not count as tried.
+        """
+        return self.state is ChangesetState.FAILED and bool(self.beside) and self.error == INTERRUPTED
 
 
 @dataclass(frozen=True, slots=True)

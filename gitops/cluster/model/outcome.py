@@ -79,6 +79,7 @@ class Course(StrEnum):
     RESUMED = "resumed"
     TAKEN_BACK = "taken_back"
     FINISHED = "finished"
+    WAITS = "waits"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@
 | is best-effort | closed: it recorded nothing, so it failed, and recovery settles the graphs that it touched |
 | prepares or is prepared, and declaration and applied state are unchanged | resumed: completed work is not repeated |
 | prepares or is prepared, and something has changed | rolled back; if its pivot is done, nothing is applied until it is settled |
+| the same, but it was created beside one that is resumed | waits, because its own turn comes after that one |
 | rolls back | the rest is rolled back |
 | committed, drained | finished: removed resources are deleted, and the steps after the commit are carried out |
 
@@ -107,8 +108,11 @@ class Interrupted:
             raise ConflictError(Code.CLUSTER_RECOVERY_PENDING, detail, path=record.key, fix=fix)
 
 
+_GOING = frozenset({ChangesetState.PREPARING, ChangesetState.PREPARED})
+
+
 def course_of(current: Session, record: Changeset) -> Course:
-    """Return the next apply's action for this changeset, from the table in this module.
+    """Return the next apply's action for this changeset if it is the only open one.
 
     A changeset to resume is rolled back after all if its plan is now different.
     """
@@ -119,6 +123,16 @@ def course_of(current: Session, record: Changeset) -> Course:
     if record.state is ChangesetState.ROLLING_BACK or not _is_declared_still(current, record):
         return Course.TAKEN_BACK
     return Course.RESUMED
+
+
+def courses_of(current: Session, opened: Sequence[Changeset]) -> tuple[tuple[Changeset, Course], ...]:
+    """Return the next apply's action for each open changeset, from the table in this module."""
+    found = [(record, course_of(current, record)) for record in opened]
+    resumed = {record.key for record, course in found if course is Course.RESUMED}
+    return tuple(
+        (record, Course.WAITS if record.state in _GOING and resumed.intersection(record.beside) else course)
+        for record, course in found
+    )
 
 
 def _is_declared_still(current: Session, record: Changeset) -> bool:
@@ -460,6 +474,7 @@ _COURSES = {
     Course.RESUMED: "the next apply continues it",
     Course.TAKEN_BACK: "the next apply rolls it back, then applies the declared resources",
     Course.FINISHED: "it is committed, and the next apply finishes it",
+    Course.WAITS: "it continues after the one that the next apply continues",
 }
 
 
@@ -486,7 +501,8 @@ class Foreseen:
 class _Settled:
     """State after changesets are settled: the resulting texts of graphs, None for missing ones.
 
-    `kept` are the ids of graphs that still belong to a changeset, and `resumed` is the one that continues.
+    `kept` are the ids of graphs that still belong to a changeset, `resumed` is the one that continues, and `beside` are
+    those that were created beside it.
     """
 
     changesets: list[OpenChangeset] = field(default_factory=list)
@@ -494,6 +510,7 @@ class _Settled:
     texts: dict[str, bytes | None] = field(default_factory=dict)
     kept: set[str] = field(default_factory=set)
     resumed: Interrupted | None = None
+    beside: list[Changeset] = field(default_factory=list)
 
 
 def foresee(
@@ -513,12 +530,14 @@ def foresee(
     try:
         if listing.problem is not None:
             raise ConflictError(Code.CHANGESET_INVALID, listing.problem, path="changesets")
-        for record in listing.open:
-            _settle(current, record, settled)
+        for record, course in courses_of(current, listing.open):
+            _settle(current, record, course, settled)
         swept, then = _recover(current, settled, others), _session_then(current, settled)
         plan, accepted = make_plan(then, swept)
         if settled.resumed is not None and not settled.resumed.fits(settled.resumed.part(plan)):
-            _end(current, settled.resumed, settled)
+            for record in (settled.resumed.record, *settled.beside):
+                _end(current, look_at(current, record), settled)
+            settled.resumed, settled.beside = None, []
             swept, then = _recover(current, settled, others), _session_then(current, settled)
             plan, accepted = make_plan(then, swept)
     except GitopsError as error:
@@ -528,6 +547,7 @@ def foresee(
     resumed, moving = settled.resumed, set(settled.texts)
     if resumed is not None:
         settled.changesets.append(OpenChangeset(resumed.record.key, Course.RESUMED))
+        settled.changesets += [OpenChangeset(record.key, Course.WAITS) for record in settled.beside]
         moving |= {member.address.name for member in resumed.record.members if member.address in resumed.done}
     ends = tuple(settled.changesets), tuple(settled.problems)
     return Foreseen(*ends, plan, accepted, frozenset(moving), resumed, swept, tuple(then.problems))
@@ -543,13 +563,15 @@ def warn_of_changesets(foreseen: Foreseen, problems: Diagnostics) -> None:
         problems.add(Code.CLUSTER_RECOVERY_PENDING, each.key, f"its run was interrupted; {course}{left}")
 
 
-def _settle(current: Session, record: Changeset, settled: _Settled) -> None:
+def _settle(current: Session, record: Changeset, course: Course, settled: _Settled) -> None:
     """Predict the result for one changeset. Raises GitopsError if the apply would end there."""
-    match course_of(current, record):
+    match course:
         case Course.CLOSED:
             settled.changesets.append(OpenChangeset(record.key, Course.CLOSED))
         case Course.RESUMED:
             settled.resumed = look_at(current, record)
+        case Course.WAITS:
+            settled.beside.append(record)
         case _:
             _end(current, look_at(current, record), settled)
 
@@ -584,7 +606,6 @@ def _end(current: Session, found: Interrupted, settled: _Settled) -> None:
                 settled.problems.add(error.code, address, detail, fix=error.fix)
                 settled.kept.add(address.name)
     if back:
-        settled.resumed = None
         settled.changesets.append(OpenChangeset(record.key, Course.TAKEN_BACK, tuple(stuck)))
     else:
         left = tuple(each.address for each in stuck)

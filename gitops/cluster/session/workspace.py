@@ -184,6 +184,17 @@ class Drain:
     evidence: str
 
 
+@dataclass(slots=True)
+class KeptLock:
+    """A ledger's lock that a caller keeps between commands. While it is to be kept, no command releases it.
+
+    `lock_id` is None while the lock is not held between commands.
+    """
+
+    keep: bool = False
+    lock_id: str | None = None
+
+
 OpenTarget: TypeAlias = "Callable[[ComputeTarget], StrategyTarget]"
 
 
@@ -202,8 +213,10 @@ class Workspace:
     that a plan explains what it restores. `atomic` makes an apply atomic instead of best-effort. `changeset` is the
     origin of the changes of an apply. Data that an atomic apply deletes is kept for `drain_grace` after the commit, or
     until every reporting server has released it. `keeps_staged` leaves the staged changes of a failed atomic apply in
-    place, for people to inspect. `open_target` creates a strategy target, which connects when it is entered; it raises
-    UsageError if this machine does not know its URL, and is None if no URLs are known.
+    place, for people to inspect. `await_staged` returns once this process has ended the work that it does ahead for an
+    open changeset, given its key. `lock` is a lock that the caller may keep between commands. `open_target` creates a
+    strategy target, which connects when it is entered; it raises UsageError if this machine does not know its URL, and is
+    None if no URLs are known.
     """
 
     tree: SourceTree
@@ -231,6 +244,8 @@ class Workspace:
     drain_grace: timedelta = timedelta(0)
     keeps_staged: bool = False
     open_target: OpenTarget | None = None
+    await_staged: Callable[[str], None] = lambda _key: None
+    lock: KeptLock | None = None
 
     @property
     def selected(self) -> str:

@@ -21,7 +21,6 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from gitops.cluster.apply.projection import reconcile
-from gitops.cluster.apply.recover import INTERRUPTED
 from gitops.cluster.apply.run import begins_at, write_events
 from gitops.cluster.apply.runner import RunLimits, report_interrupt, run_graph
 from gitops.cluster.changesets.lifecycle import Journal
@@ -31,6 +30,7 @@ from gitops.cluster.config.load import Loaded
 from gitops.cluster.model.change import Effect
 from gitops.cluster.model.changeset import (
     BLOCKING,
+    INTERRUPTED,
     Changeset,
     ChangesetKind,
     ChangesetState,

@@ -16,11 +16,10 @@ from gitops.bot.command_syntax import CommandAction, CommentCommand, MalformedCo
 from gitops.bot.context import EventContext
 from gitops.bot.report import apply_status, changeset_status
 from gitops.bot.silent_forge import SilentForge
-from gitops.cluster.apply.recover import INTERRUPTED
 from gitops.cluster.changesets.queue import WaitingCommit
 from gitops.cluster.config.gitops_yaml import ClusterRule
 from gitops.cluster.model.address import Kind
-from gitops.cluster.model.changeset import Changeset, ChangesetResult, ChangesetState, Excluded, Happening
+from gitops.cluster.model.changeset import INTERRUPTED, Changeset, ChangesetResult, ChangesetState, Excluded, Happening
 from gitops.cluster.model.outcome import ApplyOutcome, StateObservations
 from gitops.core.clock import encode_ulid
 from gitops.core.codes import Code
