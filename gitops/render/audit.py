@@ -105,7 +105,8 @@ def _entry_lines(record: LogRecord, *, verbose: bool) -> list[str]:
     if entry.plan_digest is not None:
         facts.append(f"plan {entry.plan_digest[:_SHORT]}")
     if entry.kind is EntryKind.INTENT:
-        facts.append(f"announces {count(len(entry.changes), 'graph operation')}")
+        operations = count(len(entry.changes), "graph operation")
+        facts.append(f"announces {operations}" if entry.changes else f"prepares changeset {entry.changeset}")
     if record.owed:
         facts.append(f"{count(len(record.owed), 'open debt')}")
     facts.append(f"signature {record.signature}")

@@ -53,7 +53,7 @@ class Facts:
     `operation` is the id of the run; None for writes outside of a run. `origins` are the origins of `changes`; an entry
     that does not list all changes repeats earlier ones. `recovered` are the operations that recovery settled.
     `trust_applied` means that new keys and rules take effect with this entry. `scope` is the cluster's location from
-    then on.
+    then on. `ahead` means that a later merge is prepared before its turn, which applies nothing of it.
     """
 
     operation: str | None = None
@@ -68,6 +68,7 @@ class Facts:
     settled: tuple[DebtSettlement, ...] = ()
     vanished: tuple[Address, ...] = ()
     scope: ClusterScope | None = None
+    ahead: bool = False
 
 
 def make_entry(current: Session, kind: EntryKind, facts: Facts, state: LedgerState | None = None) -> LedgerEntry | None:
@@ -82,7 +83,7 @@ def make_entry(current: Session, kind: EntryKind, facts: Facts, state: LedgerSta
     known = facts.origins
     if kind is not EntryKind.APPLY:
         known = tuple(dict.fromkeys((*governance.carried, *known)))
-    source, config_digest = _source(kind, governance, view.entry, facts.config_digest)
+    source, config_digest = _source(kind, governance, view.entry, facts)
     in_force = view.trust.digest if view.trust is not None else governance.trust.digest
     return LedgerEntry(
         number=0,
@@ -113,15 +114,15 @@ def make_entry(current: Session, kind: EntryKind, facts: Facts, state: LedgerSta
 
 
 def _source(
-    kind: EntryKind, governance: Governance, last: LedgerEntry | None, config_digest: str | None
+    kind: EntryKind, governance: Governance, last: LedgerEntry | None, facts: Facts
 ) -> tuple[SourceRevision, str | None]:
     """Return the source of an entry.
 
     If the entry applies nothing, it is the last applied source, because later commits still need authors.
     """
-    if kind in _APPLIES_NOTHING and last is not None and last.source is not None:
+    if (kind in _APPLIES_NOTHING or facts.ahead) and last is not None and last.source is not None:
         return last.source, last.config_digest
-    return governance.source, config_digest
+    return governance.source, facts.config_digest
 
 
 def _listed(change: Change) -> EntryChange:

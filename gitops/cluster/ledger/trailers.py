@@ -107,6 +107,8 @@ def _summary(entry: LedgerEntry, recorded: Recording | None) -> str:
     if entry.kind is EntryKind.CHANGESET and recorded is not None:
         newest = recorded.events[-1]
         return f"{event_type(newest.happening)} {newest.changeset}"
+    if entry.kind is EntryKind.INTENT and not entry.changes and recorded is not None:
+        return f"prepares {recorded.events[-1].changeset}, revision {entry.state_revision}"
     if entry.kind is EntryKind.INTENT:
         return f"announces {len(entry.changes)} graph operation(s), revision {entry.state_revision}"
     if entry.kind is EntryKind.COUNTERSIGN:

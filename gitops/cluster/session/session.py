@@ -377,7 +377,9 @@ def _run(workspace: Workspace, loaded: Loaded, body: Callable[[Session], T], ent
 def _enter_locked(current: Session, operation: str, need: StateNeed) -> bool:
     """Take the lock, read the ledger, and record revocations in a branch ledger before anything else is written."""
     workspace, ledger, governance = current.workspace, current.opened.ledger, current.workspace.governance
-    if current.desired.lock:
+    if workspace.lock is not None and workspace.lock.lock_id is not None:
+        current.lock_id = workspace.lock.lock_id
+    elif current.desired.lock:
         info = LockInfo(workspace.ids.ulid(), operation, timestamp(workspace.clock.now()), workspace.pid)
         try:
             ledger.acquire(info)
@@ -419,9 +421,11 @@ def _warn_of_lock(current: Session) -> None:
 
 
 def _release_lock(current: Session) -> Diagnostics:
-    """Release the lock if it was taken. Return a failure as a warning."""
-    left = Diagnostics()
-    if current.lock_id is not None:
+    """Release the lock if it was taken and the caller does not keep it. Return a failure as a warning."""
+    left, kept = Diagnostics(), current.workspace.lock
+    if kept is not None:
+        kept.lock_id = current.lock_id if kept.keep else None
+    if current.lock_id is not None and not (kept is not None and kept.keep):
         try:
             current.opened.ledger.release(current.lock_id)
         except GitopsError as error:
