@@ -20,6 +20,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
 
+from gitops.bot.beside import MergesBeside
 from gitops.bot.context import EventContext, comment_subject, left_before
 from gitops.bot.drift import report_drift
 from gitops.bot.plan_requests import plan_request, refresh_warnings, requests_of_cluster
@@ -35,7 +36,6 @@ from gitops.bot.report import (
     with_unknown_authors,
 )
 from gitops.cluster.apply.apply import apply
-from gitops.cluster.apply.recover import INTERRUPTED
 from gitops.cluster.apply.refresh import import_cluster
 from gitops.cluster.approvals.origins import KnownOrigins
 from gitops.cluster.approvals.verify import UNKNOWN_AUTHORS
@@ -44,7 +44,7 @@ from gitops.cluster.changesets.stream import newest_attempt
 from gitops.cluster.config.gitops_yaml import ClusterRule
 from gitops.cluster.ledger.sources import trust_waits
 from gitops.cluster.model.change import Reason
-from gitops.cluster.model.changeset import BLOCKING, Changeset, ChangesetSource, ChangesetState
+from gitops.cluster.model.changeset import BLOCKING, INTERRUPTED, Changeset, ChangesetSource, ChangesetState
 from gitops.cluster.model.ledger import Debt, LockObservation
 from gitops.cluster.model.outcome import ApplyOutcome, PlanOutcome
 from gitops.cluster.model.plan import Plan
@@ -109,7 +109,8 @@ def apply_cluster(
     about how this run was started. `asked` means that a person requested the run, so a merge with a failed changeset is
     retried. `again` is such a merge, which comes first.
     """
-    drifted = yield from _apply_waiting(context, rule, push, notes, asked=asked, again=again)
+    with MergesBeside(context, rule) as beside:
+        drifted = yield from _apply_waiting(context, rule, push, notes, beside, asked=asked, again=again)
     if drifted:
         # Report drift right away instead of waiting for the schedule, so that people can settle it or see that it is
         # settled.
@@ -121,6 +122,7 @@ def _apply_waiting(
     rule: ClusterRule,
     push: Push | None,
     notes: tuple[str, ...],
+    beside: MergesBeside,
     *,
     asked: bool,
     again: str | None,
@@ -137,12 +139,14 @@ def _apply_waiting(
             yield LogLine(f"apply of {rule.name}: branch {rule.branch} does not exist", RunResult.PROBLEMS)
             return drifted
         queue = read_queue(context, rule, head)
-        first = interrupted_merge(context, rule) or (None if tried else again)
+        first = None if beside else interrupted_merge(context, rule) or (None if tried else again)
         pushed = () if push is None else (push.new,)
         if first is not None:
             step: QueuedStep | None = None if first in tried else queue.up_to(first)
         else:
             step = next_merge(context, rule, queue, tried, pushed, together=together)
+            if step is not None and not together:
+                yield from _prepare(context, rule, beside, step.commit, tried, pushed)
         if step is None and not tried:
             step, failed = last_step(context, rule, queue)
             if failed is not None and not asked:
@@ -151,11 +155,12 @@ def _apply_waiting(
         if step is None:
             return drifted
         tried.append(step.commit)
-        applied = yield from _apply_step(context, rule, step, push, notes)
+        applied = yield from _apply_step(context, rule, step, push, notes, beside)
         drifted = drifted or applied.drifted
         # The branch is listed after the lock was released. If another run found the lock held, it saw its merge before
         # that, so this list contains the merge.
         context.refresh(rule, relist=False)
+        beside.applied()
         if applied.rule is None:
             return drifted
         rule, together = applied.rule, together or applied.refused
@@ -165,6 +170,31 @@ def _apply_waiting(
             f"apply of {rule.name}: {left} more commits are waiting; to continue: gitops bot apply", RunResult.LOST
         )
     return drifted
+
+
+def _prepare(
+    context: EventContext,
+    rule: ClusterRule,
+    beside: MergesBeside,
+    commit: str,
+    tried: Sequence[str],
+    pushed: Iterable[str],
+) -> Iterator[LogLine]:
+    """Prepare the waiting merges from `commit` on, and those that arrive until that one is prepared."""
+
+    def steps(head: str) -> Iterator[QueuedStep]:
+        done, queue = list(tried), read_queue(context, rule, head)
+        while (step := next_merge(context, rule, queue, done, pushed, together=False)) is not None:
+            yield step
+            done.append(step.commit)
+
+    while beside.enabled:
+        head = context.repository.head_of(rule.ref)
+        if head is not None:
+            yield from beside.prepare(steps(head))
+        if beside.is_ready(commit, context.bot.look_again):
+            return
+        context.refresh(rule)
 
 
 def _not_repeated(context: EventContext, rule: ClusterRule, failed: Changeset) -> LogLine:
@@ -224,7 +254,12 @@ def retry_waiting(context: EventContext, rule: ClusterRule) -> Iterator[LogLine]
 
 
 def _apply_step(
-    context: EventContext, rule: ClusterRule, step: QueuedStep, push: Push | None, notes: tuple[str, ...]
+    context: EventContext,
+    rule: ClusterRule,
+    step: QueuedStep,
+    push: Push | None,
+    notes: tuple[str, ...],
+    beside: MergesBeside,
 ) -> Generator[LogLine, None, _Applied]:
     """Apply one commit of the branch and report it."""
     commit = step.commit
@@ -263,7 +298,7 @@ def _apply_step(
         previous = applied_last(context, rule)
         source = ChangesetSource(rule.branch, commit, previous, subject.request or None, context.bot.actor)
         facts = ChangesetFacts(source, covers=step.covers)
-        outcome, left, after = yield from _carry_out(context, rule, commit, position, known, facts)
+        outcome, left, after = yield from _carry_out(context, rule, commit, position, known, facts, beside)
     except GitopsError as error:
         held = yield from _report_refused(context, subject, "apply", diagnostics_of(error))
         return _Applied(None if held else rule, refused=True)
@@ -275,6 +310,7 @@ def _apply_step(
         return _Applied(after)
     more = len(requests) - len(reported)
     found = [f"{more} more change requests were merged at once and get no report"] if more else []
+    found += beside.notes(outcome)
     if outcome.ok and outcome.converged and earlier:
         reported = (*earlier, *reported)
         found += [f"request {r.number} waited, and is applied with commit {commit[:12]}" for r in earlier]
@@ -320,6 +356,7 @@ def _carry_out(
     position: LedgerPosition,
     known: KnownOrigins,
     facts: ChangesetFacts,
+    beside: MergesBeside,
 ) -> Generator[LogLine, None, tuple[ApplyOutcome, PlanOutcome | None, ClusterRule | None]]:
     """Apply a commit, after changing the cluster's location if needed.
 
@@ -337,7 +374,7 @@ def _carry_out(
     def apply_rest(here: ClusterRule) -> ApplyOutcome:
         nonlocal commit, waits
         commit = commit if moved.outcome is None else context.repository.head_of(here.ref) or commit
-        workspace = context.workspace_at(here, commit, known, in_place=True)
+        workspace = beside.at(context.workspace_at(here, commit, known, in_place=True))
         outcome = apply(replace(workspace, atomic=context.config.apply.atomicity == "atomic", changeset=facts))
         for each in outcome.diagnostics:
             if each.code == Code.PUSHERS_PENDING:

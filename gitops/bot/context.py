@@ -73,6 +73,7 @@ class Bot:
     a server, which handles one event after another: if it finds a lock, a killed run has probably left it.
     `drill` restores a cluster into a scratch folder. `replan_later` takes the open requests to plan again after an
     apply, oldest first; None plans them in the same run.
+    `look_again` is the time in seconds after which a run looks for further merges while it prepares one.
     `previews` is what this machine has for previews, if it can make any. `private` means that only members of the
     repository can read its comments.
     """
@@ -92,6 +93,7 @@ class Bot:
     previews: PreviewBench | None = None
     private: bool = False
     run_tests: RunTests | None = None
+    look_again: float = 10.0
 
 
 class EventContext:

@@ -4,6 +4,9 @@ The lower bound is the larger of the heaviest path and the total work over the w
 nodes had in that very run; it cannot be reached where the last nodes do not come out even. The same durations played
 through the schedule without threads show what is left: the cost of starting and noting nodes. What more workers gain on
 this machine is in the makespans.
+
+Merges side by side are those of a real bot on a real ledger branch: each creates a graph, which waits for ten seconds, as for
+a storage that is far away.
 """
 
 from __future__ import annotations
@@ -20,8 +23,11 @@ from tests.bench.measure import Effort, Figure
 
 if TYPE_CHECKING:
     from gitops.cluster.model.plan import ExecutionGraph, NodeResult
+    from tests.support.loop import Loop
 
 _GOAL_PERCENT = 5.0
+_MERGES, _MERGES_GOAL = 10, 2.0
+_WAIT_S = 10.0
 
 
 def figures(effort: Effort) -> Iterator[Figure]:
@@ -43,6 +49,7 @@ def figures(effort: Effort) -> Iterator[Figure]:
     for workers in (2, 4):
         gains = tuple(one.span / many.span for one, many in zip(runs[1], runs[workers], strict=True))
         yield Figure(f"speed-up, {workers} workers", "x", gains)
+    yield from _merges(effort)
     nodes = 1_000 if effort.quick else 10_000
     yield Figure(
         f"CPU of a node without work, {nodes:,} nodes, 8 workers", "us", tuple(map(_overhead, [nodes] * rounds))
@@ -138,3 +145,48 @@ def _seconds(result: NodeResult) -> float:
     if result.started_at is None or result.finished_at is None:
         return 0.0
     return (result.finished_at - result.started_at).total_seconds()
+
+
+def _merges(effort: Effort) -> Iterator[Figure]:
+    """Disjoint merges that wait together, prepared side by side and one after the other, and one alone."""
+    from tests.support.loop import CONFIG, Loop
+
+    many, wait_s = (2, 0.2) if effort.quick else (_MERGES, _WAIT_S)
+    built = Loop.build(effort.folder("parallel-merges") / "loop", CONFIG + "apply: {side_by_side: disjoint}\n")
+    waits = Loop.build(effort.folder("parallel-waits") / "loop", CONFIG)
+    one = _landed(built.copied(effort.folder("parallel-one") / "loop"), 1, wait_s)
+    beside = _landed(built, many, wait_s)
+    after = _landed(waits, many, wait_s)
+    for label, seconds in (("1 merge", one), (f"{many} merges beside", beside), (f"{many} merges in turn", after)):
+        yield Figure(f"{label}, {wait_s:g} s each", "ms", (seconds * 1000,))
+    yield Figure(f"{many} merges beside : 1 merge", "x", (beside / one,), None if effort.quick else _MERGES_GOAL)
+    yield Figure(f"{many} merges in turn : 1 merge", "x", (after / one,))
+
+
+def _landed(loop: Loop, many: int, wait_s: float) -> float:
+    """Seconds until one event has landed merges that each create a graph."""
+    from gitops.bot.context import Bot
+    from gitops.bot.dispatch import handle_event
+    from gitops.forge.events import PushEvent
+    from gitops.repository.wiring.local import LocalRepository
+    from tests.support.bot_stage import BOT, Stage
+    from tests.support.faults import DoAt
+    from tests.support.loop import MAIN, email
+
+    stage, before = Stage(loop), loop.tip()
+    for number in range(1, many + 1):
+        known = loop.file(loop.tip(), "cluster/cluster.yaml") or b""
+        files = {
+            "cluster/cluster.yaml": known + f"  more{number}:\n    schema: more{number}.pg\n".encode(),
+            f"cluster/more{number}.pg": b"node Thing {\n    name: String @key\n}\n",
+        }
+        stage.propose("alice", f"topic-{number}", dict(files), loop.tip())
+        stage.land(number)
+    slow = DoAt("cluster_apply.before_graph_create", lambda: time.sleep(wait_s))
+    local = LocalRepository(str(loop.server), environ=loop.environment("bot"), faults=slow)
+    started = time.monotonic()
+    lines = list(handle_event(Bot(local, local.forge(), email("bot"), BOT), PushEvent(MAIN, before, loop.tip(), None)))
+    seconds = time.monotonic() - started
+    if not all(loop.graph(f"more{number}").exists() for number in range(1, many + 1)):
+        raise RuntimeError(f"the merges did not land: {[line.text for line in lines]}")
+    return seconds

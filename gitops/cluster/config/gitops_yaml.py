@@ -116,6 +116,7 @@ DEFAULT_SIGNERS = ".gitops/allowed_signers"
 LedgerStore = Literal["branch", "directory"]
 Atomicity = Literal["atomic", "best_effort"]
 Queue = Literal["one_per_merge", "coalesce"]
+SideBySide = Literal["never", "disjoint"]
 OnFailure = Literal["rollback", "keep"]
 OnDrift = Literal["warn", "block"]
 OnIncomplete = Literal["fail", "warn"]
@@ -425,8 +426,9 @@ class ApplyRule:
     """Settings for applying merges. `node_timeout` is how long a run waits for one interruptible change.
 
     `atomicity` selects atomic or best-effort merges; `queue` selects whether waiting merges are applied one after the other,
-    or all together. `on_drift` decides about merges while drift is open. For an atomic run, `on_failure` decides about its
-    staged changes after a failure, and `drain_grace` is how long data is kept after it left the cluster.
+    or all together, and `side_by_side` whether disjoint ones are prepared at the same time. `on_drift` decides about
+    merges while drift is open. For an atomic run, `on_failure` decides about its staged changes after a failure, and
+    `drain_grace` is how long data is kept after it left the cluster.
     """
 
     parallel: int | None = rule(
@@ -456,6 +458,15 @@ class ApplyRule:
         "Whether waiting merges are applied one by one (`one_per_merge`) or all together (`coalesce`).",
         default="one_per_merge",
         more=("With `one_per_merge`, each merge in [the queue](changesets.md#the-queue) gets its own changeset."),
+    )
+    side_by_side: SideBySide = rule(
+        choice(*get_args(SideBySide)),
+        "Whether waiting merges that share nothing are prepared at the same time (`disjoint`) or `never`.",
+        default="never",
+        more=(
+            "They still land [in the order of their branch](parallel-apply.md#merges-side-by-side). It needs "
+            "`atomicity: atomic` and `queue: one_per_merge`."
+        ),
     )
     on_failure: OnFailure = rule(
         choice(*get_args(OnFailure)),

@@ -1,0 +1,134 @@
+"""Disjoint merges are prepared side by side on a real ledger branch, and land in the order of their branch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from gitops.bot.beside import MergesBeside
+from gitops.cluster.apply.provider import ClusterProvider
+from gitops.cluster.model.changeset import Changeset, ChangesetState
+from gitops.cluster.model.plan import ExecNode, NodeOutcome, NodeResult
+from gitops.repository.results import RunResult
+from tests.support.bot_stage import QUERY, Stage, said, verdict
+from tests.support.loop import CLUSTER_YAML, FILES
+from tests.support.loop_data import audited, schema
+
+pytestmark = pytest.mark.e2e
+
+NOTES = FILES["cluster/notes.pg"].replace(b"text: String?", b"text: String?\n    due: Date?")
+LEGACY = FILES["cluster/legacy.pg"].replace(b"@key", b"@key\n    phone: String?")
+EXTRA = {
+    "cluster/cluster.yaml": (CLUSTER_YAML + "  extra:\n    schema: extra.pg\n").encode(),
+    "cluster/extra.pg": b"node Thing {\n    name: String @key\n}\n",
+}
+
+
+@pytest.fixture
+def side(stage: Stage) -> Stage:
+    """A stage whose merges are prepared side by side."""
+    before = stage.loop.tip()
+    stage.pushed(before, stage.configure("apply: {side_by_side: disjoint}\n"))
+    return stage
+
+
+def _merge(stage: Stage, *changes: Mapping[str, bytes]) -> list[str]:
+    """Merges of which the bot hears nothing; their commits."""
+    first, found = len(stage.loop.book.requests()) + 1, []
+    for number, files in enumerate(changes, start=first):
+        stage.propose("alice", f"topic-{number}", dict(files), stage.loop.tip())
+        found.append(stage.land(number))
+    return found
+
+
+def _by_merge(stage: Stage, *commits: str) -> list[list[Changeset]]:
+    """The changesets of each merge, the oldest first."""
+    found = list(reversed(stage.changesets()))
+    return [[each for each in found if each.source.merge_commit == commit] for commit in commits]
+
+
+def _require_sound(stage: Stage) -> None:
+    """The ledger verifies offline, nothing is open, and nobody holds the lock."""
+    ledger = stage.local.ledger(stage.local.config().cluster("brain"))
+    assert audited(stage.loop).ok
+    assert ledger.changesets().open == ()
+    assert not ledger.observe_lock().held
+    assert not ledger.intents().intents
+
+
+def test_merges_that_share_nothing_are_prepared_together_and_land_in_order(side: Stage) -> None:
+    before = side.loop.tip()
+    one, two, three = _merge(side, {"cluster/notes.pg": NOTES}, {"cluster/legacy.pg": LEGACY}, EXTRA)
+    notes = side.pushed(before, three)
+    assert verdict(notes) is RunResult.DONE
+    assert f"commit {two[:12]} is being prepared beside 1 earlier" in said(notes)
+    (first,), (second,), (third,) = _by_merge(side, one, two, three)
+    assert second.beside == (first.key,)
+    assert third.beside == (first.key, second.key)
+    assert {each.state for each in (first, second, third)} == {ChangesetState.FINALIZED}
+    assert [each.covers for each in (first, second, third)] == [(one,), (two,), (three,)]
+    assert (schema(side.loop, "notes"), schema(side.loop, "legacy")) == (NOTES, LEGACY)
+    assert [side.loop.request(n).labels for n in (1, 2, 3)] == [("gitops/applied",)] * 3
+    assert "prepared beside" not in side.loop.comment(1)
+    assert "- prepared beside request 1\n" in side.loop.comment(2)
+    _require_sound(side)
+
+
+def test_a_merge_of_the_same_graph_and_what_follows_it_wait(side: Stage) -> None:
+    before = side.loop.tip()
+    one, two, three = _merge(
+        side, {"cluster/notes.pg": NOTES}, {"cluster/notes.gq": QUERY}, {"cluster/legacy.pg": LEGACY}
+    )
+    assert verdict(side.pushed(before, three)) is RunResult.DONE
+    assert [[each.beside for each in found] for found in _by_merge(side, one, two, three)] == [[()], [()], [()]]
+    _require_sound(side)
+
+
+def test_a_merge_that_arrives_meanwhile_joins(side: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another job for it would find the lock held and end, because this run takes it."""
+    before = side.loop.tip()
+    (one,) = _merge(side, {"cluster/notes.pg": NOTES})
+    arrived: list[str] = []
+    ready = MergesBeside.is_ready
+
+    def look(self: MergesBeside, commit: str, seconds: float) -> bool:
+        if not arrived:
+            arrived.extend(_merge(side, {"cluster/legacy.pg": LEGACY}))
+            assert "already running" in said(side.pushed(one, *arrived))
+            return False
+        return ready(self, commit, seconds)
+
+    monkeypatch.setattr(MergesBeside, "is_ready", look)
+    assert verdict(side.pushed(before, one)) is RunResult.DONE
+    (first,), (second,) = _by_merge(side, one, *arrived)
+    assert second.beside == (first.key,)
+    _require_sound(side)
+
+
+def test_a_merge_lands_after_an_earlier_one_that_failed(side: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was prepared on the wrong assumption is rolled back, and the merge is applied as without it."""
+    apply = ClusterProvider.apply
+
+    def refuse(self: ClusterProvider, node: ExecNode, change: object) -> NodeResult:
+        if node.id == "schema.notes":
+            return NodeResult(node.id, NodeOutcome.FAILED)
+        return apply(self, node, change)  # type: ignore[arg-type]
+
+    before = side.loop.tip()
+    one, two, three = _merge(side, {"cluster/notes.pg": NOTES}, {"cluster/legacy.pg": LEGACY}, EXTRA)
+    with monkeypatch.context() as patched:
+        patched.setattr(ClusterProvider, "apply", refuse)
+        assert verdict(side.pushed(before, three)) is RunResult.PROBLEMS
+    (first,), (prepared, again), (_, last) = _by_merge(side, one, two, three)
+    assert first.state is ChangesetState.FAILED
+    assert prepared.beside == (first.key,)
+    # Each of the next ones contains the change that failed, as always.
+    assert (again.state, again.covers, again.kind) == (ChangesetState.FAILED, (one, two), "merge")
+    assert (last.state, last.covers, last.kind) == (ChangesetState.FAILED, (one, two, three), "merge")
+    assert schema(side.loop, "legacy") == FILES["cluster/legacy.pg"]
+    _require_sound(side)
+    (four,) = _merge(side, {"cluster/notes.gq": QUERY})
+    assert verdict(side.pushed(three, four)) is RunResult.DONE
+    assert (schema(side.loop, "notes"), schema(side.loop, "legacy")) == (NOTES, LEGACY)
+    _require_sound(side)
