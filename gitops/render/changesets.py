@@ -81,6 +81,7 @@ def record_text(record: Changeset, events: Iterable[ChangesetEvent] = (), run: R
     lines += [f"  {', '.join(facts)}"] if facts else []
     others = [each for each in record.covers if each != source.merge_commit]
     lines += [f"  brings in {each[:_SHORT]} as well" for each in others]
+    lines += [f"  prepared beside {', '.join(record.beside)}"] if record.beside else []
     lines.append(
         f"  plan {plan.digest[:_SHORT]}: {count(plan.nodes, 'node')}, {count(plan.edges, 'edge')}, {count(plan.layers, 'layer')}"
     )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.change import Change
+from gitops.cluster.model.changeset import Changeset
 from gitops.cluster.model.drill import RestoreDrill
 from gitops.cluster.model.ledger import Debt, LedgerState
 from gitops.cluster.model.others import MergedProblem, OtherRequests
@@ -217,8 +218,14 @@ def _answers(outcome: StatusOutcome) -> Form:
         **({"may_approve": able} if able else {}),
         "drifted": list(outcome.drifted),
         **present(last_entry=last or None, last_apply=apply, last_drill=outcome.last_drill),
+        **({"in_progress": [_progress(record) for record in outcome.in_progress]} if outcome.in_progress else {}),
         **_debts(() if outcome.state is None else outcome.state.debts),
     }
+
+
+def _progress(record: Changeset) -> Form:
+    facts = present(commit=record.source.merge_commit, request=record.source.pull_request)
+    return {"changeset": record.key, "state": record.state.value, **facts, "beside": list(record.beside)}
 
 
 def _landing(outcome: PlanOutcome) -> Form:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.approval import Approval
 from gitops.cluster.model.change import Change, Disposition, Reason
+from gitops.cluster.model.changeset import Changeset
 from gitops.cluster.model.ledger import LedgerEntry
 from gitops.cluster.model.others import OtherRequests
 from gitops.cluster.model.outcome import (
@@ -418,6 +419,7 @@ def _status(outcome: StatusOutcome, *, verbose: bool) -> list[str]:
     lines += _serving(outcome.serving)
     if outcome.entry is not None:
         lines.append(f"  last entry: {_last(outcome.entry)}")
+    lines += map(_in_progress, outcome.in_progress)
     if (drill := outcome.last_drill) is not None:
         lines.append(f"  last restore drill that passed: {drill_line(drill)}")
     if (newest := outcome.newest) is not None:
@@ -425,6 +427,14 @@ def _status(outcome: StatusOutcome, *, verbose: bool) -> list[str]:
     if seen.applied_config_digest is not None:
         lines.append(f"  applied config: {seen.applied_config_digest}")
     return [*lines, lock_line(seen)]
+
+
+def _in_progress(record: Changeset) -> str:
+    """Describe a changeset that has not ended."""
+    request = record.source.pull_request
+    facts = [f"request {request}"] if request is not None else []
+    facts += [f"prepared beside {len(record.beside)} earlier"] if record.beside else []
+    return f"  in progress: {', '.join((record.key, record.state, *facts))}"
 
 
 def _waiting(outcome: StatusOutcome, *, verbose: bool) -> list[str]:

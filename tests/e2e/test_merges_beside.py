@@ -10,10 +10,12 @@ from gitops.bot.beside import MergesBeside
 from gitops.cluster.apply.provider import ClusterProvider
 from gitops.cluster.model.changeset import Changeset, ChangesetState
 from gitops.cluster.model.plan import ExecNode, NodeOutcome, NodeResult
+from gitops.cluster.session.status import status
+from gitops.render.text import to_text
 from gitops.repository.results import RunResult
 from tests.support.bot_stage import QUERY, Stage, said, verdict
 from tests.support.loop import CLUSTER_YAML, FILES
-from tests.support.loop_data import audited, schema
+from tests.support.loop_data import audited, schema, workspace
 
 pytestmark = pytest.mark.e2e
 
@@ -89,7 +91,7 @@ def test_a_merge_that_arrives_meanwhile_joins(side: Stage, monkeypatch: pytest.M
     """Another job for it would find the lock held and end, because this run takes it."""
     before = side.loop.tip()
     (one,) = _merge(side, {"cluster/notes.pg": NOTES})
-    arrived: list[str] = []
+    arrived, shown = list[str](), list[str]()
     ready = MergesBeside.is_ready
 
     def look(self: MergesBeside, commit: str, seconds: float) -> bool:
@@ -97,12 +99,15 @@ def test_a_merge_that_arrives_meanwhile_joins(side: Stage, monkeypatch: pytest.M
             arrived.extend(_merge(side, {"cluster/legacy.pg": LEGACY}))
             assert "already running" in said(side.pushed(one, *arrived))
             return False
+        shown.append(to_text(status(workspace(side.loop))))
         return ready(self, commit, seconds)
 
     monkeypatch.setattr(MergesBeside, "is_ready", look)
     assert verdict(side.pushed(before, one)) is RunResult.DONE
     (first,), (second,) = _by_merge(side, one, *arrived)
     assert second.beside == (first.key,)
+    assert f"in progress: {first.key}, preparing, request 1\n" in shown[0]
+    assert f"in progress: {second.key}, preparing, request 2, prepared beside 1 earlier\n" in shown[0]
     _require_sound(side)
 
 

@@ -256,7 +256,7 @@ class StatusOutcome(VerbOutcome):
     of a branch ledger, `newest` the newest changeset of a ledger in a folder, `governed` the addresses of keys and
     rules and of the cluster's location that are merged but not in force, and `approvers` are the people who can approve
     each waiting change, if its authors are recorded. `serving` are the live servers that report, or None if their
-    reports were not read.
+    reports were not read. `in_progress` are the changesets of a branch ledger that have not ended, oldest first.
     """
 
     observations: StateObservations = StateObservations()
@@ -267,6 +267,7 @@ class StatusOutcome(VerbOutcome):
     governed: tuple[Address, ...] = ()
     approvers: Mapping[Address, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
     serving: tuple[Replica, ...] | None = None
+    in_progress: tuple[Changeset, ...] = ()
 
     @property
     def last_drill(self) -> Mapping[str, Any] | None:

@@ -44,7 +44,7 @@ FIELDS = {
     " state_written resource_statuses status? nodes? problems diagnostics",
     "approve": "ok config_dir plan_digest? head? tree? changes? rule_changes? approval_id? resource?"
     " operation? approved_by? commit? problems diagnostics",
-    "status": "ok config_dir state_observations in_sync? waiting may_approve? drifted last_entry? last_apply? debts?"
+    "status": "ok config_dir state_observations in_sync? waiting may_approve? drifted last_entry? last_apply? in_progress? debts?"
     " resource_digests resource_statuses observations problems diagnostics",
     "refresh": "ok operation config_dir state_observations resource_digests resource_statuses observations problems diagnostics",
     "import": "ok operation config_dir state_observations resource_digests resource_statuses observations problems diagnostics",
