@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from gitops.bot.beside import MergesBeside
+from gitops.bot.dispatch import handle_event
 from gitops.cluster.apply.provider import ClusterProvider
 from gitops.cluster.model.changeset import Changeset, ChangesetState
 from gitops.cluster.model.plan import ExecNode, NodeOutcome, NodeResult
 from gitops.cluster.session.status import status
+from gitops.core.faults import Faults
+from gitops.forge.events import PushEvent
 from gitops.render.text import to_text
 from gitops.repository.results import RunResult
+from gitops.repository.wiring.local import LocalRepository
 from tests.support.bot_stage import QUERY, Stage, said, verdict
-from tests.support.loop import CLUSTER_YAML, FILES
+from tests.support.faults import Death, EndAt
+from tests.support.loop import CLUSTER_YAML, FILES, MAIN
 from tests.support.loop_data import audited, schema, workspace
 
 pytestmark = pytest.mark.e2e
@@ -137,3 +145,35 @@ def test_a_merge_lands_after_an_earlier_one_that_failed(side: Stage, monkeypatch
     assert verdict(side.pushed(three, four)) is RunResult.DONE
     assert (schema(side.loop, "notes"), schema(side.loop, "legacy")) == (NOTES, LEGACY)
     _require_sound(side)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("visit", [1, 3])
+def test_after_a_death_anywhere_the_next_events_land_every_merge(side: Stage, tmp_path: Path, visit: int) -> None:
+    """With a real branch and real graphs. The lock is given back, as a person does it after a death."""
+    before = side.loop.tip()
+    merges = _merge(side, {"cluster/notes.pg": NOTES}, {"cluster/legacy.pg": LEGACY}, EXTRA)
+    merged = side.loop
+
+    def run(place: str, faults: Faults) -> Stage:
+        stage = replace(side, loop=merged.copied(tmp_path / place))
+        local = LocalRepository(str(stage.loop.server), environ=stage.loop.environment("bot"), faults=faults)
+        bot = replace(stage.bot(), repository=local, forge=local.forge())
+        with suppress(Death):
+            list(handle_event(bot, PushEvent(MAIN, before, merges[-1], None)))
+        return stage
+
+    whole = EndAt()
+    run("whole", whole)
+    points = list(dict.fromkeys(whole.reached))
+    expected = {"cluster_apply.after_schema_apply", "changeset.commit.before_write", "ledger.branch.after_push"}
+    assert expected.issubset(points)
+    for point in points:
+        stage = run(point, EndAt(point, visit))
+        for _ in range(2):
+            stage.pushed(before, merges[-1])
+        assert (schema(stage.loop, "notes"), schema(stage.loop, "legacy")) == (NOTES, LEGACY), point
+        assert stage.loop.graph("extra").exists()
+        newest = [found[-1].state for found in _by_merge(stage, *merges)]
+        assert newest == [ChangesetState.FINALIZED] * 3, point
+        _require_sound(stage)

@@ -179,6 +179,20 @@ def test_the_lock_is_kept_from_the_first_to_the_last(cluster: Cluster) -> None:
         assert cluster.locked is locked
 
 
+def test_a_lock_that_was_broken_meanwhile_is_taken_again_unless_another_run_has_it(cluster: Cluster) -> None:
+    line = line_of(cluster, widen("alpha"), widen("beta"))
+    line.prepare()
+    cluster.plant(LOCK, None)
+    cluster.hold_lock()
+    assert "state_lock_held" in codes(line.land(line.merges[0]))
+    line.close()
+    assert cluster.locked
+    cluster.plant(LOCK, None)
+    assert all(line.land(merge).converged for merge in line.merges)
+    line.close()
+    assert not cluster.locked
+
+
 def test_a_change_that_cannot_be_prepared_is_tried_again_in_its_turn(cluster: Cluster) -> None:
     line = line_of(cluster, widen("alpha"), widen("beta"))
     line.prepare(line.merges[:1])

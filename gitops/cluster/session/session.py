@@ -377,8 +377,10 @@ def _run(workspace: Workspace, loaded: Loaded, body: Callable[[Session], T], ent
 def _enter_locked(current: Session, operation: str, need: StateNeed) -> bool:
     """Take the lock, read the ledger, and record revocations in a branch ledger before anything else is written."""
     workspace, ledger, governance = current.workspace, current.opened.ledger, current.workspace.governance
-    if workspace.lock is not None and workspace.lock.lock_id is not None:
-        current.lock_id = workspace.lock.lock_id
+    kept = None if workspace.lock is None else workspace.lock.lock_id
+    # If a person broke the lock meanwhile, it is taken again, or another run holds it now.
+    if kept is not None and ledger.observe_lock().is_named(kept):
+        current.lock_id = kept
     elif current.desired.lock:
         info = LockInfo(workspace.ids.ulid(), operation, timestamp(workspace.clock.now()), workspace.pid)
         try:
