@@ -5,7 +5,8 @@ Any history of changesets in a ledger, with crashes at any write and writers tha
 The model knows which changesets exist and how far each is. It folds events by the rules of `cluster.changesets.lifecycle`, which
 have laws of their own, and says itself who may create a changeset. After each step a reader that has just come sees:
 
-1. at most one changeset that is preparing, prepared or rolling back, and the index names it;
+1. at most one changeset that is preparing, prepared or rolling back, except for those that it was created beside; the index
+   lists the open ones in the order of their creation;
 2. states that follow each other as the table of states says;
 3. an applied revision that moved only with a commit;
 4. an applied revision that is what it was where a changeset failed;
@@ -161,12 +162,21 @@ class ChangesetMachine(RuleBasedStateMachine):
         chosen=st.frozensets(names, max_size=2),
         removes=st.booleans(),
         other_plan=st.sampled_from((False, False, False, True)),
+        aside=st.booleans(),
         crash=crashes,
     )
     def create(
-        self, run: int, number: int, chosen: frozenset[str], removes: bool, other_plan: bool, crash: int | None
+        self,
+        run: int,
+        number: int,
+        chosen: frozenset[str],
+        removes: bool,
+        other_plan: bool,
+        aside: bool,
+        crash: int | None,
     ) -> None:
-        new = _record(number, chosen, removes, other_plan)
+        others = tuple(each for each in self.order if aside and self.records[each].state in BLOCKING)
+        new = replace(_record(number, chosen, removes, other_plan), beside=others)
         self.attempt(run, drafts(number, Created(new)), crash)
 
     @rule(run=handles, number=numbers, todo=st.lists(happenings, min_size=1, max_size=4), crash=crashes)
@@ -241,6 +251,9 @@ class ChangesetMachine(RuleBasedStateMachine):
         assert not refusal
         for each in recorded:
             self._take_over(each.changeset, records)
+            if isinstance(each.happening, Committed) and landing is not None:
+                # A changeset beside this one now goes on from the state that this one left.
+                self.based_on |= {name: landing for name in self.order if name != each.changeset}
         self.seq += len(recorded)
         self.records |= records
         self.state = landing or self.state
@@ -281,10 +294,13 @@ class ChangesetMachine(RuleBasedStateMachine):
         check_history(reader)
         assert {each: reader.changeset(each) for each in reader.changeset_keys()} == self.records
         index = reader.changesets().index
-        blocking = [each.key for each in self.records.values() if each.state in BLOCKING]
-        assert (index.seq, [index.active] if index.active else []) == (self.seq, blocking)
-        cleaning = {each.key for each in self.records.values() if each.state in (S.COMMITTED, S.DRAINED)}
-        assert set(index.open) == cleaning
+        assert index.seq == self.seq
+        opened = [each for each in self.order if not self.records[each].ended]
+        assert [*index.open, *([index.active] if index.active else [])] == opened
+        blocking = {each for each in opened if self.records[each].state in BLOCKING}
+        newest = next((self.records[each] for each in reversed(opened) if each in blocking), None)
+        assert newest is None or blocking <= {newest.key, *newest.beside}
+        assert index.active == (self.order[-1] if self.order and self.order[-1] in blocking else None)
         found = reader.view().state
         assert found == self.state
         for address, resource in self.state.resources.items():
@@ -294,7 +310,7 @@ class ChangesetMachine(RuleBasedStateMachine):
 
 
 def _crowded(known: dict[str, Changeset], new: Changeset) -> str:
-    if any(each.state in BLOCKING for each in known.values()):
+    if any(each.state in BLOCKING and each.key not in new.beside for each in known.values()):
         return "changeset_active"
     overlap = any(not each.ended and each.addresses & new.addresses for each in known.values())
     return "changeset_overlap" if overlap else ""

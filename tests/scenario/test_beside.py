@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from gitops.cluster.apply.apply import apply
+from gitops.cluster.changesets.stream import newest_attempt
 from gitops.cluster.ledger.layout import LOCK
 from gitops.cluster.model.changeset import Changeset, ChangesetState
 from gitops.cluster.model.outcome import Course
@@ -212,7 +213,10 @@ def test_an_earlier_merge_that_fails_takes_back_what_was_prepared_on_it(cluster:
     assert line.land(line.merges[1]).converged
     assert line.awaited[-2:] == prepared
     ledger = cluster.ledger()
-    assert {record.state for key in prepared if (record := ledger.changeset(key))} == {ChangesetState.FAILED}
+    taken_back = [record for key in prepared if (record := ledger.changeset(key))]
+    assert {record.state for record in taken_back} == {ChangesetState.FAILED}
+    # Who waits for one of these merges goes on waiting.
+    assert newest_attempt(taken_back) == ()
     assert records(cluster) == []
     assert line.prepared == []
     assert cluster.live("alpha") == WIDER

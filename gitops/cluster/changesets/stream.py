@@ -115,9 +115,10 @@ class Until(StrEnum):
 def newest_attempt(records: Iterable[Changeset]) -> tuple[Changeset, ...]:
     """Return the changesets of a merge's newest attempt, in the order of their parts.
 
-    Drift repairs refer to the commit that they repair, but are not part of its merge.
+    Drift repairs refer to the commit that they repair, but are not part of its merge. A changeset that was prepared beside
+    others and rolled back before its turn is not an attempt: the merge still waits.
     """
-    found = [each for each in records if each.kind in _OF_A_MERGE]
+    found = [each for each in records if each.kind in _OF_A_MERGE and not each.untried]
     if not found:
         return ()
     newest = max(found, key=lambda each: (each.created_at, each.attempt))

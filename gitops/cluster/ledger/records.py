@@ -350,7 +350,7 @@ def _open_keys(index: ChangesetIndex) -> tuple[str, ...]:
 
 
 def _advanced(index: ChangesetIndex, record: Changeset, event: ChangesetEvent) -> ChangesetIndex:
-    """Return the index after an event that gave this record. The newest active changeset is the active one."""
+    """Return the index after an event that gave this record. Its active changeset is the one that was created last."""
     key, blocks = record.key, record.state in BLOCKING
     active, others = index.active, [each for each in index.open if each != key or not record.ended]
     if blocks and key not in others:
