@@ -35,11 +35,11 @@ from gitops.core.errors import GitopsError
 from gitops.forge.events import ManualEvent, RequestAction, RequestEvent, TimerEvent
 from gitops.forge.port import Account, ChangeRequest, CheckState
 from gitops.render.previews import status_words
-from gitops.repository.kept_previews import keep_preview, kept_preview
+from gitops.repository.kept_previews import close_preview, keep_preview, kept_commits, kept_preview
 from gitops.repository.results import LogLine, RunResult, error_line
 from gitops.review.previews.choose import ChosenGraph, Wanted, choose_graphs, preview_key
 from gitops.review.previews.order import AllowedRows
-from gitops.review.previews.port import MOST_ROOTS, UNRECORDED, Claim, PreviewBench, Scratch
+from gitops.review.previews.port import UNRECORDED, Claim, PreviewBench, Scratch, make_room
 from gitops.review.previews.record import Counts, PreviewRecord, PreviewVerdict, in_coarse_counts, verdict
 from gitops.review.previews.run import Tried, try_graphs
 
@@ -110,14 +110,42 @@ def preview_request(
 
 
 def remove_previews(context: EventContext, number: int) -> Iterator[LogLine]:
-    """Remove the copies of a closed or merged request."""
+    """End the previews of a closed or merged request: servers no longer serve it, and its copies are removed."""
+    for rule in context.clusters:
+        yield from _closed(context, rule, number)
     yield from _removed(context, lambda claim: claim.request == number, "request is closed")
 
 
 def sweep_previews(context: EventContext) -> Iterator[LogLine]:
-    """Remove the copies that have expired, and those of runs that crashed an hour ago or earlier."""
+    """Remove the copies that have expired, and those of runs that crashed an hour ago or earlier.
+
+    Previews of requests that were closed without an event are ended.
+    """
+    for rule in context.clusters:
+        try:
+            known = kept_commits(context.repository, rule.name)
+            still = {each.number for each in context.open_requests()} if known else set()
+            for number in sorted(known.keys() - still):
+                yield from _closed(context, rule, number)
+        except GitopsError as error:
+            yield error_line(f"previews of {rule.name}", error)
     now = context.repository.clock.now()
     yield from _removed(context, lambda claim: claim.has_expired(now), "expired")
+
+
+def _closed(context: EventContext, rule: ClusterRule, number: int) -> Iterator[LogLine]:
+    """Record that a request is closed, if it has a preview that counts."""
+    bench, person = context.bot.previews, context.bot.person
+    key = None if bench is None else bench.sign_with()
+    if person is None or key is None:
+        return
+    try:
+        record = kept_preview(context.repository, context.position(rule), rule.name, number)
+        if record is not None and record.closed_at is None:
+            close_preview(context.repository, record, number, person, key)
+            yield LogLine(f"{rule.name}: the preview of request {number} is closed")
+    except GitopsError as error:
+        yield error_line(f"preview of request {number} for {rule.name}", error)
 
 
 def _removed(context: EventContext, chosen: Callable[[Claim], bool], why: str) -> Iterator[LogLine]:
@@ -194,7 +222,7 @@ def _run(context: EventContext, run: _Run, key: str) -> Iterator[LogLine]:
     rules, clock, request = context.config.preview, context.repository.clock, run.request
     rule, person = run.rule, context.bot.person
     claim = Claim.until(rule.name, request.number, run.key, clock.now() + UNRECORDED)
-    _make_room(run.scratch, claim)
+    make_room(run.scratch, claim)
     run.scratch.write(claim)
     budget = rules.budget.total_seconds()
     with run.bench.workers(budget) as ask:
@@ -284,14 +312,7 @@ def _is_known(context: EventContext, rule: ClusterRule, request: ChangeRequest, 
         known = kept_preview(context.repository, context.position(rule), rule.name, request.number)
     except GitopsError:
         return False
-    return known is not None and (known.key, known.head) == (key, request.head)
-
-
-def _make_room(scratch: Scratch, claim: Claim) -> None:
-    """Remove expired copies, and the oldest of too many."""
-    claims = [each for each in scratch.claims() if each.folder != claim.folder]
-    for each in claims[: max(0, len(claims) - MOST_ROOTS + 1)]:
-        scratch.remove(each)
+    return known is not None and (known.key, known.head, known.closed_at) == (key, request.head, None)
 
 
 def _scratch(context: EventContext, rule: ClusterRule) -> Scratch | None:

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from gitops.serving.http.admin import Asked
     from gitops.serving.listen import BoundSocket
     from gitops.serving.metrics import ServingMetrics
+    from gitops.serving.previews import PreviewOpener
     from gitops.serving.process import Booted, BootInputs, Reload, ServerTokens, ServingGeneration
     from gitops.serving.processes import Companion, Lifeline, WorkerStart
     from gitops.serving.report import StatusBoard
@@ -242,6 +243,8 @@ def _work(
         ids, known = RandomIds(), tokens.current
         context = HttpContext(source, booted.state, known, clock, ids, record, limits, reload=reload, observer=metrics)
         context = replace(context, verifier=_verifier, public_url=options.public_url, replica=replica)
+        if options.repo is not None and replica is None and options.revision is None:
+            context = replace(context, previews=_previews(options))
         if options.pages is not None:
             context = replace(context, report=ServedReport(Path(options.pages)))
         if keeper.supervisor is not None:
@@ -425,6 +428,14 @@ def _inputs(options: argparse.Namespace, environ: Mapping[str, str]) -> BootInpu
         oidc=options.oidc,
         strict_changes=options.strict_changes,
     )
+
+
+def _previews(options: argparse.Namespace) -> PreviewOpener:
+    """Return the reader of the repository's previewed change requests."""
+    from gitops.repository.wiring.serving import served_previews
+    from gitops.serving.previews import PreviewOpener
+
+    return PreviewOpener(served_previews(options.repo, options.remote, options.cluster))
 
 
 def _processes(options: argparse.Namespace) -> int:

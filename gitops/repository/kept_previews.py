@@ -6,8 +6,11 @@ it is about this cluster and request. A record explains a change and decides not
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
+from gitops.cluster.model.trust import TrustRoot
+from gitops.core.clock import timestamp
 from gitops.core.codes import Code
 from gitops.core.errors import IntegrityError
 from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
@@ -29,15 +32,30 @@ def kept_preview(repository: Repository, position: LedgerPosition, cluster: str,
 
     Raises IntegrityError `preview_record_refused` for a record that does not count; RemoteError.
     """
+    commit = repository.head_of(preview_ref(cluster, number))
+    return None if commit is None else read_preview(repository, position.trust, commit, cluster, number)
+
+
+def kept_commits(repository: Repository, cluster: str) -> Mapping[int, str]:
+    """Fetch and return the commit of each change request's newest preview, by number. Raises RemoteError."""
+    prefix = f"{PREVIEWS}/{cluster}"
+    found = ((ref.removeprefix(f"{prefix}/"), commit) for ref, commit in repository.fetch_refs(prefix).items())
+    return {int(number): commit for number, commit in found if number.isascii() and number.isdecimal()}
+
+
+def read_preview(
+    repository: Repository, trust: TrustRoot | None, commit: str, cluster: str, number: int
+) -> PreviewRecord:
+    """Return the preview of a request in a commit that is here.
+
+    `trust` are the rules in force. Raises IntegrityError `preview_record_refused`.
+    """
     ref, store = preview_ref(cluster, number), repository.git
-    commit = repository.head_of(ref)
-    if commit is None:
-        return None
 
     def refuse(detail: str) -> IntegrityError:
         return IntegrityError(Code.PREVIEW_RECORD_REFUSED, detail, path=ref)
 
-    signature, trust = store.signature(commit), position.trust
+    signature = store.signature(commit)
     signer = None if trust is None else trust.principal(signature.key, at=repository.clock.now())
     if trust is None or not signature.good or signer not in trust.ledger_signers:
         raise refuse("the record is not signed by a ledger signer")
@@ -48,6 +66,12 @@ def kept_preview(repository: Repository, position: LedgerPosition, cluster: str,
     if (record.cluster, record.request) != (cluster, number):
         raise refuse("the record is about another change request")
     return record
+
+
+def close_preview(repository: Repository, record: PreviewRecord, number: int, person: Person, key: str) -> None:
+    """Record that a request is closed or merged, so that servers no longer serve it. Raises like `keep_preview`."""
+    closed = replace(record, closed_at=timestamp(repository.clock.now()))
+    keep_preview(repository, closed, number, person, key)
 
 
 def keep_preview(repository: Repository, record: PreviewRecord, number: int, person: Person, key: str) -> None:

@@ -48,7 +48,7 @@ from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError, system_reason
 from gitops.serving.answers import ApiCode, ApiProblem, ProblemError
-from gitops.serving.generation import Generation, PolicyCover, ServedGraph
+from gitops.serving.generation import Generation, PolicyCover, PreviewSource, ServedGraph
 from gitops.serving.logs import log_forms
 
 DECISIONS = logging.getLogger("gitops.serve.decisions")
@@ -105,7 +105,8 @@ def bearer_of(authorization: Sequence[bytes]) -> bytes:
 class DecisionRecord:
     """One decision, with the inputs needed to repeat it: the revision and the policy's digest.
 
-    `scope` is `server` or the address of a graph. `status` is 200, or the status of the refusal.
+    `scope` is `server` or the address of a graph. If a previewed change request decides, `request.` is before it, and
+    the request is in `preview`. `status` is 200, or the status of the refusal.
     """
 
     wanted: AccessRequest
@@ -115,6 +116,7 @@ class DecisionRecord:
     revision: str
     policy_digest: str | None
     request_id: str = ""
+    preview: PreviewSource | None = None
 
     @property
     def form(self) -> Mapping[str, Any]:
@@ -132,6 +134,7 @@ class DecisionRecord:
             "matched_rule_id": self.decision.rule,
             "policy_digest": self.policy_digest,
             "revision": self.revision,
+            **({} if self.preview is None else {"change_request": self.preview.number, "head": self.preview.head}),
         }
 
 
@@ -153,12 +156,13 @@ def decide_access(
         decision = engine.decide(wanted)
     return DecisionRecord(
         wanted,
-        _scope(graph),
+        _scope(generation, graph),
         decision,
         200 if decision.allowed else status,
         generation.revision.digest,
         None if engine is None else digest,
         request_id,
+        generation.preview,
     )
 
 
@@ -190,7 +194,7 @@ def authorize(
     except GitopsError as error:
         DECISIONS.error("not decided: %s: %s", error.code, error.detail, extra={"request_id": request_id})
         if count is not None:
-            count(_scope(graph), wanted.action, None)
+            count(_scope(generation, graph), wanted.action, None)
         raise ProblemError(ApiProblem(500, ApiCode.INTERNAL, f"policy: {error.detail}")) from error
     status = records[-1].status
     if status == 401:  # noqa: PLR2004 - a status of HTTP
@@ -221,8 +225,12 @@ def _denial(generation: Generation, graph: ServedGraph | None, record: DecisionR
     return f"'{wanted.actor}' needs the permission {wanted.action}{query} on {where}; {why}"
 
 
-def _scope(graph: ServedGraph | None) -> str:
-    return "server" if graph is None else graph_address(graph.graph_id)
+def _scope(generation: Generation, graph: ServedGraph | None) -> str:
+    if graph is None:
+        return "server"
+    address = graph_address(graph.graph_id)
+    # The numbers of requests are left out, because metrics have a series for each scope.
+    return address if generation.preview is None else f"request.{address}"
 
 
 def _without_policy(wanted: AccessRequest) -> AccessDecision:

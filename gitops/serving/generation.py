@@ -346,12 +346,22 @@ class ServedGraph:
 
 
 @dataclass(frozen=True, slots=True)
+class PreviewSource:
+    """The change request that a generation is of: its number, the previewed head, and whether its graphs can be changed."""
+
+    number: int
+    head: str
+    writes: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Generation:
     """A revision with its graphs by id. `quarantined` has the graphs that are not served, with the reasons.
 
     `engine` makes decisions about the server, using the bundle `policy` with that digest. `guarded` shows whether any
     bundle in the revision is bound to the server or to a graph, served or not. `warnings` are boot problems that don't
-    prevent serving. `issuers` are the identity providers of the revision.
+    prevent serving. `issuers` are the identity providers of the revision. `preview` is None unless this is what a
+    change request declares, on copies of the live graphs; `revision` is then the one that was served when it was opened.
     """
 
     revision: RevisionIdentity
@@ -363,6 +373,7 @@ class Generation:
     policy: str | None = None
     policy_digest: str | None = None
     issuers: tuple[TokenIssuer, ...] = ()
+    preview: PreviewSource | None = None
 
 
 # Schemas and stored queries of a server. Each text is compiled once per process, and each problem gets its place in the

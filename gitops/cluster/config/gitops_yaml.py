@@ -66,6 +66,7 @@ __all__ = [
     "PreviewRule",
     "QueryTestRule",
     "RowRule",
+    "ServeRule",
     "parse_bot_config",
     "trust_rules",
 ]
@@ -125,6 +126,7 @@ Commands = Literal["write", "maintain", "admin"]
 PreviewAuthors = Literal["members", "nobody"]
 PreviewCounts = Literal["exact", "coarse"]
 PreviewBlock = Literal["errors", "audits", "violations", "slower"]
+PreviewWrites = Literal["refuse", "clone"]
 
 _RESERVED = "gitops/"
 
@@ -147,6 +149,10 @@ _PAGES = text(
     "is not an address such as https://example.org/brain, without a query",
 )
 _LINE = text(lambda line: line.strip() and is_plain(line), "is not one line of text")
+_READER = text(
+    re.compile(r"\*|[A-Za-z0-9_:/.@+-]{1,200}\Z", re.ASCII).match,
+    "is not an actor of a token such as act-ada, a group such as group:reviewers, or *",
+)
 
 
 _LISTED_GATES = listed(choice(GateName.LOSSY.value))
@@ -633,6 +639,43 @@ class PreviewRule:
         more="They are never shown in a public repository.",
         unset="none",
     )
+    writes: PreviewWrites = rule(
+        choice(*get_args(PreviewWrites)),
+        "What a server does with changes to a served copy: `refuse`, or carry them out on the `clone`.",
+        default="refuse",
+        trusted=Trusted("changes to the graphs of served change requests are", any_other, "preview_writes"),
+        more="They never reach the live graph.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ServeRule:
+    """What query servers serve in addition to the applied revision.
+
+    `previewers` are the actors, and groups of the form `group:NAME`, who may use the served change requests; `*` means
+    everybody who may read the live graph.
+    """
+
+    previews: bool = rule(
+        truth,
+        "Whether `gitops serve --repo` also [serves previewed change requests](previews.md#try-a-change-over-http).",
+        default=False,
+        trusted=Trusted("servers serve previewed change requests", more, "serve_previews"),
+    )
+    previewers: tuple[str, ...] = rule(
+        listed(_READER),
+        "Whose tokens can use them: actors, groups such as `group:reviewers`, or `*` for everybody who may read the graph.",
+        default=(),
+        trusted=Trusted("may use served change requests", more, "serve_previewers"),
+        more="All of them also need the permission to read the live graph.",
+        unset="nobody",
+    )
+    url: str | None = rule(
+        optional(_PAGES),
+        "The address of the query server, for the lines in comments that try a change.",
+        default=None,
+        unset="none",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -694,6 +737,9 @@ class BotConfig:
         default=OidcRule(),
     )
     report: ReportRule = rule(mapping(ReportRule), "Where reports are published.", default=ReportRule())
+    serve: ServeRule = rule(
+        mapping(ServeRule), "What query servers serve besides the applied revision.", default=ServeRule()
+    )
 
     def report_address(self, cluster: str) -> str:
         """Return the address of a cluster's published report, which ends with a slash, or an empty text."""

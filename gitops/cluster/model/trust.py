@@ -126,7 +126,9 @@ class TrustRoot:
     `forge_kind`, `forge_project` and `commands`, the permission that a command in a comment needs, come from
     `gitops.yaml`. `issuers` are the identity providers whose tokens servers accept. `limits` are the numbers that gates
     use, by key. `on_drift` is the effect of open drift on a merge (`warn`, `block`). `preview_authors`,
-    `preview_counts` and `preview_rows` decide who learns what from previews. `first_digest` is the digest of
+    `preview_counts` and `preview_rows` decide who learns what from previews. `serve_previews` lets servers serve change
+    requests to the actors and groups in `serve_previewers`, and `preview_writes` is what happens to changes there
+    (`refuse`, `clone`). `first_digest` is the digest of
     the same rules in the first release, over keys and approvals only.
     """
 
@@ -157,6 +159,9 @@ class TrustRoot:
     preview_rows: frozenset[ShownRows] = frozenset()
     first_digest: str = ""
     limits: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    serve_previews: bool = False
+    serve_previewers: frozenset[str] = frozenset()
+    preview_writes: str = "refuse"
 
     def digest_in(self, version: int) -> str:
         """Return the digest that entries of this version use for these rules.

@@ -64,7 +64,7 @@ _RUN = (
     Need(PolicyAction.CHANGE, Place.BRANCH, "if it changes the graph"),
 )
 
-VERBS: Mapping[str, tuple[Need, ...]] = MappingProxyType(
+_VERBS: Mapping[str, tuple[Need, ...]] = MappingProxyType(
     {
         "health": (),
         "openapi": (),
@@ -115,5 +115,25 @@ VERBS: Mapping[str, tuple[Need, ...]] = MappingProxyType(
             Need(PolicyAction.CHANGE, Place.MAIN, "if it changes the graph"),
         ),
     }
+)
+PREVIEWED = (
+    "query",
+    "mutate",
+    "mutate_if_graph_commit",
+    "graph_openapi",
+    "list_queries",
+    "read_stored_query",
+    "invoke_query",
+    "invoke_query_if_graph_commit",
+    "getSchema",
+    "mcp",
+)
+"""The operations that a previewed change request offers as well.
+
+There, the request's policy decides on the same permissions, after the live policy has permitted to `read` the live
+`main`.
+"""
+VERBS: Mapping[str, tuple[Need, ...]] = MappingProxyType(
+    {**_VERBS, **{f"preview_{name}": _VERBS[name] for name in PREVIEWED}}
 )
 """The permissions that each server operation needs, by its name, in the order in which they are requested."""

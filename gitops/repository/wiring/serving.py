@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gitops.cluster.config.cluster_yaml import load_header
 from gitops.cluster.config.folder import FolderTree
@@ -25,6 +27,9 @@ from gitops.forge.client import Service, WebClient
 from gitops.forge.web import WebSender
 from gitops.repository.wiring.stores import graph_engine, graph_uri, open_store, storage_root, workers_at
 from gitops.repository.wiring.system import SystemClock
+
+if TYPE_CHECKING:
+    from gitops.repository.served_previews import ServedPreviews
 
 _MANIFEST = "cluster.yaml"
 
@@ -114,6 +119,19 @@ def _of_repository(source: ServedSource, repo: str) -> Stores:
     if source.revision is None:
         return stores
     return replace(stores, ledger=past_ledger(stores.ledger, source.revision, local.git))
+
+
+def served_previews(repo: str, remote: str | None, cluster: str) -> ServedPreviews:
+    """Return the previewed change requests of a repository's cluster. The repository is opened for each use."""
+    from gitops.repository.served_previews import OpenedRepository, ServedPreviews
+    from gitops.repository.wiring.local import LocalRepository
+    from gitops.repository.wiring.previews import MachinePreviews
+
+    def opened() -> OpenedRepository:
+        local = LocalRepository(repo, remote)
+        return OpenedRepository(local, local.rule(cluster), MachinePreviews(local, os.environ))
+
+    return ServedPreviews(opened, time.sleep)
 
 
 # -- Open a client of a query server, with the caller's token ----------------------------------------------------------

@@ -84,6 +84,13 @@ class Scratch(Protocol):
         ...
 
 
+def make_room(scratch: Scratch, claim: Claim) -> None:
+    """Remove the previews that expire first, as far as there would be too many with this one."""
+    claims = [each for each in scratch.claims() if each.folder != claim.folder]
+    for each in claims[: max(0, len(claims) - MOST_ROOTS + 1)]:
+        scratch.remove(each)
+
+
 class PreviewBench(Protocol):
     """What the bot needs from its machine to preview change requests."""
 

@@ -25,6 +25,7 @@ from gitops.core.documents.forms import (
     list_of,
     nullable,
     one_of,
+    optional,
     record,
 )
 
@@ -195,7 +196,8 @@ class GraphPreview:
 class PreviewRecord:
     """A preview of a change request's head, or of local files (`request` and `head` are None then).
 
-    `key` covers everything that the result depends on, and `at` is the time of the run.
+    `key` covers everything that the result depends on, and `at` is the time of the run. `closed_at` is when the bot saw
+    that the request was closed or merged, None while it is open.
     """
 
     key: str
@@ -207,6 +209,7 @@ class PreviewRecord:
     verdict: PreviewVerdict
     counts: Counts
     graphs: tuple[GraphPreview, ...]
+    closed_at: str | None = None
 
 
 _NOT_JUDGED = (Code.PREVIEW_LIMIT, Code.PREVIEW_UNAVAILABLE)
@@ -372,6 +375,7 @@ _RECORD: Members = {
     "verdict": enum(PreviewVerdict),
     "counts": enum(Counts),
     "graphs": list_of(GRAPH_PREVIEW),
+    "closed_at": optional(TIME, written=False),
 }
 PREVIEW_RECORD = Document(
     versions={1: record(PreviewRecord, _RECORD)}, code=Code.PREVIEW_RECORD_REFUSED, limit=ANSWER_BYTES

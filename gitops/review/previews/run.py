@@ -65,6 +65,20 @@ def try_graphs(graphs: tuple[ChosenGraph, ...], place: str, ask: Ask, clock: Clo
     return Tried(tuple(preview for preview, _ in tried), tuple(each for _, shown in tried for each in shown))
 
 
+def copy_graphs(graphs: Sequence[ChosenGraph], place: str, ask: Ask, budget_s: float) -> tuple[GraphPreview, ...]:
+    """Make and migrate the copies of graphs like `try_graphs`, without running a query.
+
+    A graph whose copy could not be made or migrated has a code, or no migration although its schema changes.
+    """
+    readable = [graph for graph in graphs if graph.live is not None]
+    answers = ask([[_graph_job(graph, place)] for graph in readable], budget_s) if readable else ()
+    found: dict[str, GraphPreview] = {}
+    for graph, (answer,) in zip(readable, answers, strict=True):
+        read = _read(answer, orders.GRAPH_ANSWER)
+        found[graph.graph] = _of_graph(graph, read)
+    return tuple(found.get(graph.graph) or _unread(graph) for graph in graphs)
+
+
 def _collected(graph: ChosenGraph, answers: Sequence[Any]) -> tuple[GraphPreview, tuple[ShownResult, ...]]:
     """Return the preview of a graph and the rows that may be shown, from the answers to its jobs."""
     first = _read(answers[0], orders.GRAPH_ANSWER)

@@ -36,12 +36,21 @@ from gitops.serving import answers
 from gitops.serving.access import refuse_other_sites
 from gitops.serving.answers import JSON, ApiCode, ApiProblem, BodyAnswer, ProblemError, json_answer, not_found
 from gitops.serving.generation import PolicyCover, ServedGraph
-from gitops.serving.http import change_routes, feed_routes, graph_routes, queries, report_routes, tools
+from gitops.serving.http import (
+    change_routes,
+    feed_routes,
+    graph_routes,
+    preview_routes,
+    queries,
+    report_routes,
+    tools,
+)
 from gitops.serving.http.admin import Load
 from gitops.serving.http.bodies import GraphsAnswer, HealthAnswer, ProtectedResourceAnswer, ReloadAnswer
 from gitops.serving.http.call import Call, ClientGoneError, Receive, Scope, Send, Shared, send_stream
 from gitops.serving.http.direct import DirectReads
 from gitops.serving.http.openapi import ApiDocument
+from gitops.serving.http.preview_routes import PreviewMount
 from gitops.serving.http.route import Match, Route, RouteTable
 from gitops.serving.http.who import Authenticator, issuers_of
 from gitops.serving.http.work import Admission, HttpContext, StreamSlots, Workers, request_names, request_record
@@ -76,6 +85,7 @@ class HttpApp:
             self._answer_agent,
         )
         self._who = Authenticator(context)
+        self._previews = PreviewMount(context)
         self._tools: ToolServer | None = None
         self._loading = asyncio.Lock()
 
@@ -89,6 +99,7 @@ class HttpApp:
         """Finish the work that has started."""
         self._shared.workers.close()
         self._who.close()
+        self._previews.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection of the ASGI protocol: https://asgi.readthedocs.io/en/latest/specs/www.html."""
@@ -153,7 +164,11 @@ class HttpApp:
                 raise self._challenged(error, match) from None
             if found is not None:
                 call.actor, call.groups = found.actor, found.groups
-        graph = self._graph(call, match)
+        requested = preview_routes.asked_request(match.values)
+        if requested is not None:
+            graph: ServedGraph | None = await self._previews.enter(call, *requested)
+        else:
+            graph = self._graph(call, match)
         route = match.route
         if route is None:
             if not match.allowed:
@@ -165,7 +180,7 @@ class HttpApp:
             )
         call.resolve(route, match.read_values(), graph)
         if self._context.replica is not None:
-            call.replica_headers = self._context.replica.admit(call.graph_id)
+            call.more_headers = self._context.replica.admit(call.graph_id)
         expected, actual = call.header(EXPECTED_REVISION), f"sha256:{call.generation.revision.digest}"
         if expected is not None and expected != actual:
             more: Mapping[str, Any] = {"precondition_failure": {"expected": expected[:200], "actual": actual}}
@@ -179,7 +194,17 @@ class HttpApp:
             call.body = await call.read_json(route.body)
             if call.body is None and not route.body_optional:
                 raise answers.bad_request("the body is empty; a JSON object is expected")
-        answer = await route.handler(call)
+        try:
+            answer = await route.handler(call)
+        except GitopsError as error:
+            if requested is None or call.has_begun_change or not self._previews.lose(call, error):
+                raise
+            if route.body is None and route.method != "GET":
+                # Its body was received, and can't be received again.
+                raise preview_routes.made_again() from None
+            call.enter(self._shared, self._context.generations.current())
+            call.resolve(route, call.values, await self._previews.enter(call, *requested))
+            answer = await route.handler(call)
         call.require_asked()
         if route.successor is not None:
             deprecated = {"Deprecation": "true", "Link": f'<{route.successor}>; rel="successor-version"'}
@@ -241,7 +266,7 @@ class HttpApp:
             "X-Content-Type-Options": "nosniff",
             "X-Request-Id": call.request_id,
             REVISION: f"sha256:{call.generation.revision.digest}",
-            **call.replica_headers,
+            **call.more_headers,
             **answer.headers,
         }
         if isinstance(answer, answers.StreamAnswer):
@@ -267,7 +292,9 @@ class HttpApp:
     ) -> None:
         names = request_names(call.method, call.operation, call.graph_id, call.stored_query, call.actor)
         status = None if answer is None else answer.status
-        revision = {"revision": call.generation.revision.digest}
+        revision: dict[str, Any] = {"revision": call.generation.revision.digest}
+        if (preview := call.generation.preview) is not None:
+            revision |= {"change_request": preview.number, "head": preview.head}
         record = request_record(call.request_id, names, status, sent, seconds, revision)
         self._context.log(record)
         if self._context.observer is not None:
@@ -395,4 +422,5 @@ ROUTES: tuple[Route, ...] = (
     *feed_routes.ROUTES,
     *tools.ROUTES,
     *report_routes.ROUTES,
+    *preview_routes.ROUTES,
 )

@@ -71,7 +71,7 @@ class Call:
     Processing sets the following: `actor` (None if no token is required) and its `groups`; `route` and `graph`, which
     raise LookupError if the request has none; the `values` in the path; `body`, the parsed document for a route with a
     body, and `body_bytes`, the number of received bytes; `stored_query`, the name of the stored query that the actor may
-    invoke; and `replica_headers`, which a read replica sends with every answer.
+    invoke; and `more_headers`, which a read replica and a previewed change request send with every answer.
     """
 
     def __init__(self, shared: Shared, scope: Mapping[str, Any], receive: Receive, generation: Generation) -> None:
@@ -85,7 +85,7 @@ class Call:
         self.body: Any = None
         self.body_bytes = 0
         self.stored_query: str | None = None
-        self.replica_headers: Mapping[str, str] = {}
+        self.more_headers: Mapping[str, str] = {}
         self._receive = receive
         self._query: Mapping[str, str] | None = None
         self._route: Route | None = None
@@ -123,6 +123,15 @@ class Call:
     def resolve(self, route: Route, values: Mapping[str, str], graph: ServedGraph | None) -> None:
         """Set the route of the request, with its values and graph."""
         self._route, self.values, self._graph = route, values, graph
+
+    def enter(self, shared: Shared, generation: Generation) -> None:
+        """Let the rest of the request be about a previewed change request."""
+        self.shared, self.context, self.generation = shared, shared.context, generation
+
+    @property
+    def has_begun_change(self) -> bool:
+        """Whether a change was passed on to the graph."""
+        return self._changing is not None
 
     # Headers and query parameters
 
@@ -355,6 +364,11 @@ class Call:
     def _begin_change(self, branch: str) -> None:
         if self.context.replica is not None:
             raise self.context.replica.refuse_change()
+        preview = self.generation.preview
+        if preview is not None and not preview.writes:
+            message = f"request {preview.number} is served for reading: preview.writes in gitops.yaml is refuse"
+            more = {"change_request": {"reason": Code.PREVIEW_READ_ONLY.value}}
+            raise ProblemError(ApiProblem(403, ApiCode.FORBIDDEN, message, more))
         self._changing = branch
 
     async def change(self, branch: str, nbytes: int, work: Callable[[], T]) -> T:

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from gitops import __version__
+from gitops.cluster.policy.verbs import PREVIEWED
 from gitops.database.language.query import QueryEffect
 from gitops.serving.answers import JSON
 from gitops.serving.http.bodies import ProblemBody
@@ -18,7 +19,7 @@ from gitops.serving.http.route import Parameter, Route
 from gitops.serving.queries import describe_query, parameters_schema, row_schema, stored_text, value_schema
 
 if TYPE_CHECKING:
-    from gitops.serving.generation import StoredQuery
+    from gitops.serving.generation import PreviewSource, StoredQuery
     from gitops.serving.http.bodies import Model
 
 _REFERENCE = "#/components/schemas/{model}"
@@ -59,9 +60,16 @@ class ApiDocument:
     def __init__(self, routes: Sequence[Route], *, secured: bool) -> None:
         self._routes, self._secured = routes, secured
 
-    def of_graph(self, graph_id: str, queries: Iterable[StoredQuery]) -> bytes:
-        """Return the document for one graph with these stored queries, in the form in which it is sent."""
-        form = make_graph_document(self._routes, graph_id, queries, secured=self._secured)
+    def of_graph(self, graph_id: str, queries: Iterable[StoredQuery], preview: PreviewSource | None = None) -> bytes:
+        """Return the document for one graph with these stored queries, in the form in which it is sent.
+
+        With a `preview`, it is that of a change request's graph, whose addresses begin with that of the request.
+        """
+        routes = [each for each in self._routes if preview is None or each.operation in PREVIEWED]
+        form = make_graph_document(routes, graph_id, queries, secured=self._secured)
+        if preview is not None:
+            form["servers"] = [{"url": f"/-/requests/{preview.number}"}]
+            form["info"]["title"] = f"Graph {graph_id} in change request {preview.number}"
         return json.dumps(form, separators=(",", ":")).encode()
 
     @cached_property

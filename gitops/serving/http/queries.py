@@ -118,8 +118,8 @@ def listed_queries(call: Call) -> Sequence[StoredQuery]:
 async def describe_graph(call: Call) -> BodyAnswer:
     """Return the graph's OpenAPI document, with the stored queries that the actor may see."""
     call.require(PolicyAction.READ, branch=MAIN)
-    document, graph_id = call.shared.document, call.graph.graph_id
-    return BodyAnswer(200, await call.work(lambda: document.of_graph(graph_id, listed_queries(call))))
+    document, graph_id, preview = call.shared.document, call.graph.graph_id, call.generation.preview
+    return BodyAnswer(200, await call.work(lambda: document.of_graph(graph_id, listed_queries(call), preview)))
 
 
 async def invoke_query(call: Call) -> BodyAnswer:

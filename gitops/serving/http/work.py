@@ -34,6 +34,7 @@ from gitops.serving.logs import JoinedForm
 if TYPE_CHECKING:
     from gitops.identity.verify import TokenVerifier
     from gitops.repository.report_folder import ServedReport
+    from gitops.serving.previews import PreviewReader
     from gitops.serving.replica import ReadReplica
 
 T = TypeVar("T")
@@ -348,7 +349,8 @@ class HttpContext:
     loop's thread. `observer` is None without metrics. `replace` replaces this process, if it has a stuck thread, with a
     new one, or None if nothing would start it. `verifier` always returns the same verifier of identity provider tokens.
     `public_url` is the address at which clients reach the server, `https://HOST`. `replica` is None unless the server
-    is a read replica. `report` is None unless the server also serves a report.
+    is a read replica. `report` is None unless the server also serves a report. `previews` reads previewed change requests,
+    or None if there is no repository that could have any.
     """
 
     generations: GenerationSource
@@ -365,3 +367,4 @@ class HttpContext:
     public_url: str | None = None
     replica: ReadReplica | None = None
     report: ServedReport | None = None
+    previews: PreviewReader | None = None

@@ -307,7 +307,8 @@ def test_tokens_of_whom_are_taken_is_a_rule_of_trust_in_every_detail() -> None:
 
 
 PREVIEW = """\
-preview: {enabled: true, authors: nobody, counts: coarse, rows: {knowledge: {find_person: {columns: [p.name]}}}}
+preview: {enabled: true, authors: nobody, counts: coarse, writes: clone, rows: {knowledge: {find_person: {columns: [a]}}}}
+serve: {previews: true, previewers: [act-ada], url: "https://brain.example"}
 """
 
 

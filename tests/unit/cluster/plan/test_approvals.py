@@ -710,6 +710,18 @@ CASES = {
         {"preview_rows": {ShownRows("notes", "titles", ("n.title",), 5)}},
         [("previews show rows of", None, "notes.titles: n.title; at most 5", True)],
     ),
+    "served change requests": (
+        {"serve_previews": True},
+        [("servers serve previewed change requests", "no", "yes", True)],
+    ),
+    "who uses them": (
+        {"serve_previewers": {"act-ada"}},
+        [("may use served change requests", None, "act-ada", True)],
+    ),
+    "changes to their graphs": (
+        {"preview_writes": "clone"},
+        [("changes to the graphs of served change requests are", "refuse", "clone", True)],
+    ),
     "the project": ({"forge_project": "a/b"}, [("project on the forge", None, "a/b", True)]),
 }
 

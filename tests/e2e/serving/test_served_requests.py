@@ -1,0 +1,132 @@
+"""Previewed change requests on a query server: a real one over the repository, asked over HTTP."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from gitops.database import graph
+from gitops.forge.events import RequestAction, RequestEvent, TimerEvent
+from gitops.repository.wiring.previews import StoredScratch
+from tests.e2e.conftest import ON_FORGES, Built
+from tests.support.bot_stage import ALICE, WRITERS, Stage, said
+from tests.support.loop import CLUSTER, CLUSTER_YAML, MAIN, email
+from tests.support.loop_data import load
+from tests.support.previews import Bench, stored
+from tests.support.served_command import Served, serving
+
+pytestmark = pytest.mark.e2e
+
+RULES = "preview: {enabled: true, scratch: previews}\nserve: {previews: true, previewers: [act-ada, act-ed, act-eve]}\n"
+WRITING = RULES.replace("scratch: previews", "scratch: previews, writes: clone")
+POLICY = """version: 1
+groups:
+  readers: [act-ada, act-bob, act-ed]
+  editors: [act-ed]
+rules:
+  - {id: reading, allow: {actors: {group: readers}, actions: [read, invoke_query]}}
+  - {id: editing, allow: {actors: {group: editors}, actions: [change]}}
+"""
+GUARDED = CLUSTER_YAML + "policies:\n  roles: {file: roles.policy.yaml, applies_to: [notes]}\n"
+CHANGED = GUARDED.replace(
+    "        file: notes.gq\n", "        file: notes.gq\n      add_note:\n        file: notes.gq\n", 1
+)
+QUERIES = """query titles() { match { $n: Note } return { $n.title, $n.text } order { $n.title asc } }
+query add_note($title: String) { insert Note { title: $title } }
+"""
+RENAMED: dict[str, bytes | None] = {
+    "cluster/notes.pg": b'node Note {\n    title: String @key\n    body: String? @rename_from("text")\n}\n',
+    "cluster/notes.gq": QUERIES.replace("text", "body").encode(),
+}
+TOKENS = {name: f"{name}-token-of-many-characters" for name in ("act-ada", "act-bob", "act-ed", "act-eve")}
+TITLES = "/graphs/notes/queries/titles"
+AT = "/-/requests/1"
+
+
+@dataclass
+class World:
+    """A cluster with two notes under a policy, and its bot."""
+
+    bench: Bench
+
+    @property
+    def copies(self) -> Path:
+        return self.bench.stage.loop.folder / "data" / CLUSTER / "previews" / CLUSTER
+
+    def previewed(self, files: Mapping[str, bytes | None] = RENAMED) -> str:
+        """Request 1, previewed by the bot; its head."""
+        head = self.bench.stage.propose("alice", "rename", dict(files))
+        self.bench.run()
+        return head
+
+    @contextmanager
+    def server(self, *more: str) -> Iterator[Served]:
+        loop = self.bench.stage.loop
+        options = ("--repo", str(loop.server), "--cluster", CLUSTER, "--no-report", "--json", *more)
+        environ = {**loop.environment("bot"), "OMNIGRAPH_SERVER_BEARER_TOKENS_JSON": json.dumps(TOKENS)}
+        with serving(*options, environ=environ) as server:
+            yield server
+
+
+@pytest.fixture
+def world(built: Built, tmp_path: Path) -> World:
+    return made(built, tmp_path / "world")
+
+
+def made(built: Built, folder: Path, rules: str = RULES) -> World:
+    loop = built(ON_FORGES + rules).copied(folder)
+    files = {"cluster/cluster.yaml": CHANGED.encode(), "cluster/roles.policy.yaml": POLICY.encode()}
+    loop.move(MAIN, loop.commit("carol", {**files, "cluster/notes.gq": QUERIES.encode()}))
+    load(loop, 2, "notes", "Note", "title", cells={"text": "what it says"})
+    return World(Bench(Stage(loop, people={**WRITERS, email("alice"): WRITERS[ALICE]})))
+
+
+def ask(server: Served, path: str, who: str = "act-ada", method: str = "GET", **more: Any) -> httpx.Response:
+    # The first use of a request starts a worker.
+    return server.client.request(method, path, headers={"Authorization": f"Bearer {TOKENS[who]}"}, timeout=60, **more)
+
+
+def untold(answer: httpx.Response) -> tuple[int, dict[str, str], bytes]:
+    """An answer without what differs between any two answers."""
+    dull = {"date", "x-request-id"}
+    return answer.status_code, {k: v for k, v in answer.headers.items() if k not in dull}, answer.content
+
+
+def test_a_request_that_renames_a_property_answers_beside_the_live_graph(world: World) -> None:
+    head = world.previewed()
+    live = stored(world.bench.stage.loop.graph("notes"))
+    with world.server() as server:
+        before, after = ask(server, TITLES), ask(server, AT + TITLES)
+        assert before.status_code == after.status_code == 200, after.text
+        assert before.json()["rows"][0] == {"n.title": "n0", "n.text": "what it says"}
+        assert after.json()["rows"][0] == {"n.title": "n0", "n.body": "what it says"}
+        assert (after.headers["gitops-request"], after.headers["gitops-request-head"]) == ("1", head)
+        assert after.headers["omnigraph-applied-revision"] == before.headers["omnigraph-applied-revision"]
+        assert "gitops-request" not in before.headers
+        inline = {"query": "query q() { match { $n: Note } return { $n.body } }"}
+        assert ask(server, f"{AT}/graphs/notes/query", method="POST", json=inline).json()["row_count"] == 2
+        schema = ask(server, f"{AT}/graphs/notes/schema").json()
+        assert "body: String?" in json.dumps(schema)
+        document = ask(server, f"{AT}/graphs/notes/openapi.json").json()
+        assert document["servers"] == [{"url": "/-/requests/1"}]
+        assert "n.body" in document["components"]["schemas"]["titles_rows"]["properties"]["rows"]["items"]["properties"]
+        assert not [path for path in document["paths"] if "branches" in path]
+        unchanged = ask(server, f"{AT}/graphs/legacy/schema")
+        assert (unchanged.status_code, "the graph is at /graphs/legacy" in unchanged.text) == (404, True)
+        server.stop()
+        log = [json.loads(line) for line in server.log().splitlines()]
+    decided = [each for each in log if each.get("event") == "decision" and each.get("change_request") == 1]
+    assert {each["scope"] for each in decided} == {"request.graph.notes"}
+    assert {(each["head"]) for each in log if each.get("event") == "request" and "change_request" in each} == {head}
+    # The bot's copies were used, and the live graph was only read.
+    assert len(list(world.copies.glob("1/*/claim.json"))) == 1
+    assert stored(world.bench.stage.loop.graph("notes")) == live
