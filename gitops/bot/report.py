@@ -18,8 +18,8 @@ from gitops.bot.stored_plans import keep_first, keep_left, keep_plan, keep_refus
 from gitops.cluster.approvals.verify import HOSTED, REFUSALS, UNKNOWN_AUTHORS, code_of_unknown, remedy_of
 from gitops.cluster.changesets.stream import ChangesetAnswer, Until, answer, newest_attempt
 from gitops.cluster.config.gitops_yaml import ClusterRule
-from gitops.cluster.model.address import Address, Kind
-from gitops.cluster.model.change import Reason, Tier
+from gitops.cluster.model.address import Address, Kind, query_address
+from gitops.cluster.model.change import Action, Reason, Tier
 from gitops.cluster.model.changeset import Changeset, ChangesetState
 from gitops.cluster.model.kinds import rules_of
 from gitops.cluster.model.ledger import Authors, Debt, How, LockObservation
@@ -60,7 +60,7 @@ from gitops.render.comment_inputs import (
     RefusedCommand,
 )
 from gitops.render.markdown import hidden
-from gitops.render.previews import PreviewView, preview_view
+from gitops.render.previews import PreviewView, preview_view, served_commands
 from gitops.render.text import apply_counts
 from gitops.render.verdicts import failed_tests
 from gitops.render.words import count
@@ -145,16 +145,23 @@ def _preview(context: EventContext, subject: CommentSubject, outcome: PlanOutcom
     previewed = (Kind.SCHEMA, Kind.QUERY)
     if all(change.address.kind not in previewed for change in outcome.plan.changes):
         return None
-    found = None
+    found, served = None, False
     try:
         for rule in context.clusters:
             if rule.name == subject.cluster:
-                found = kept_preview(context.repository, context.position(rule), rule.name, subject.request)
+                position = context.position(rule)
+                served = position.trust is not None and position.trust.serve_previews
+                found = kept_preview(context.repository, position, rule.name, subject.request)
     except GitopsError as error:
         return PreviewView(f"not shown: {error.code}")
     if found is None or found.head != subject.head:
         return PreviewView("not run for this head")
-    return preview_view(found, context.previews.get((subject.cluster, subject.request), ()))
+    server, commands = context.config.serve.url, tuple[str, ...]()
+    if server is not None and served:
+        moved = {change.address for change in outcome.plan.changes if change.action is not Action.UPDATE}
+        both = {query_address(g.graph, run.query) for g in found.graphs for run in g.queries} - moved
+        commands = served_commands(found, server, both)
+    return preview_view(found, context.previews.get((subject.cluster, subject.request), ()), commands)
 
 
 def set_preview_status(

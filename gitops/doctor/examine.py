@@ -40,6 +40,7 @@ from gitops.doctor.trust import (
     ledger_findings,
     people_findings,
     probe_locks,
+    served_preview_findings,
     server_finding,
     trust_findings,
 )
@@ -556,6 +557,7 @@ def _trust(
     own_key = None if machine.key is None else machine.key.blob
     source = local.git.read(local.git.commit(head).tree, CONFIG_FILE) or b""
     yield from trust_findings(config, trust, now, own_key, serves=serves, source=source)
+    yield from served_preview_findings(config)
     if config.oidc.issuers:
         from gitops.repository.wiring.serving import open_issuer
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
+from gitops.cluster.model.address import query_address
 from gitops.core.dataclass import dataclass
 from gitops.render.characters import visible
 from gitops.render.text import diagnostic_lines
@@ -145,16 +146,41 @@ class QueryRow:
 
 @dataclass(frozen=True, slots=True)
 class PreviewView:
-    """A preview for a comment. `shown` are rows that the rules allow to show."""
+    """A preview for a comment. `shown` are rows that the rules allow to show.
+
+    `served` are commands that ask a query server without and with the change, if one serves it.
+    """
 
     verdict: str
     lines: tuple[PreviewLine, ...] = ()
     queries: tuple[QueryRow, ...] = ()
     shown: tuple[PreviewLine, ...] = ()
+    served: tuple[str, ...] = ()
 
 
-def preview_view(record: PreviewRecord, shown: Iterable[ShownResult] = ()) -> PreviewView:
-    """Return a preview for a comment."""
+def served_commands(record: PreviewRecord, server: str, both: Collection[str]) -> tuple[str, ...]:
+    """Return a command that asks the query server at an address for the applied revision, and one for the request.
+
+    They run a query without parameters that is in `both`, the addresses of queries that exist before and after. Without
+    one, they list the queries. Empty if the preview has no graph.
+    """
+    graphs = [graph for graph in record.graphs if graph.code is None]
+    if not graphs:
+        return ()
+    runs = (
+        (graph.graph, f"/{run.query}")
+        for graph in graphs
+        for run in graph.queries
+        if run.params is Parameters.NONE and run.code is None and query_address(graph.graph, run.query) in both
+    )
+    name, query = next(runs, (graphs[0].graph, ""))
+    path = f"/graphs/{name}/queries{query}"
+    at = (server.rstrip("/"), f"{server.rstrip('/')}/-/requests/{record.request}")
+    return tuple(f'curl --oauth2-bearer "$TOKEN" {each}{path}' for each in at)
+
+
+def preview_view(record: PreviewRecord, shown: Iterable[ShownResult] = (), served: tuple[str, ...] = ()) -> PreviewView:
+    """Return a preview for a comment. `served` is as in the view."""
     lines: list[PreviewLine] = []
     for graph in record.graphs:
         at = f"version {graph.manifest}"
@@ -182,6 +208,7 @@ def preview_view(record: PreviewRecord, shown: Iterable[ShownResult] = ()) -> Pr
             for each in shown
             for row in each.rows
         ),
+        served,
     )
 
 

@@ -23,6 +23,9 @@ def verbs_page() -> str:
 def _lines() -> Iterator[str]:
     grouped = defaultdict[tuple[Need, ...], list[str]](list)
     for route in ROUTES:
+        if route.operation.startswith("preview_"):
+            # They need the same as the route of the live graph, as the page says.
+            continue
         path = route.path.removeprefix("/graphs/{graph_id}/").replace("{", "").replace("}", "")
         grouped[VERBS[route.operation]].append(f"`{route.method} {path}`")
     for needs, paths in grouped.items():

@@ -130,7 +130,7 @@ PREVIEWED = (
 )
 """The operations that a previewed change request offers as well.
 
-There, the request's policy decides on the same permissions, after the live policy has permitted to `read` the live
+There, the request's policy decides on the same permissions, after the live policy has permitted `read` on the live
 `main`.
 """
 VERBS: Mapping[str, tuple[Need, ...]] = MappingProxyType(

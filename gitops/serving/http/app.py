@@ -164,11 +164,7 @@ class HttpApp:
                 raise self._challenged(error, match) from None
             if found is not None:
                 call.actor, call.groups = found.actor, found.groups
-        requested = preview_routes.asked_request(match.values)
-        if requested is not None:
-            graph: ServedGraph | None = await self._previews.enter(call, *requested)
-        else:
-            graph = self._graph(call, match)
+        graph = self._graph(call, match)
         route = match.route
         if route is None:
             if not match.allowed:
@@ -194,17 +190,8 @@ class HttpApp:
             call.body = await call.read_json(route.body)
             if call.body is None and not route.body_optional:
                 raise answers.bad_request("the body is empty; a JSON object is expected")
-        try:
-            answer = await route.handler(call)
-        except GitopsError as error:
-            if requested is None or call.has_begun_change or not self._previews.lose(call, error):
-                raise
-            if route.body is None and route.method != "GET":
-                # Its body was received, and can't be received again.
-                raise preview_routes.made_again() from None
-            call.enter(self._shared, self._context.generations.current())
-            call.resolve(route, call.values, await self._previews.enter(call, *requested))
-            answer = await route.handler(call)
+        requested = preview_routes.asked_request(match.values)
+        answer = await (route.handler(call) if requested is None else self._previewed(call, route, *requested))
         call.require_asked()
         if route.successor is not None:
             deprecated = {"Deprecation": "true", "Link": f'<{route.successor}>; rel="successor-version"'}
@@ -214,6 +201,25 @@ class HttpApp:
             if route.cached and isinstance(answer, answers.BodyAnswer) and answer.status == _OK
             else answer
         )
+
+    async def _previewed(
+        self, call: Call, route: Route, number: str, graph_id: str
+    ) -> answers.BodyAnswer | answers.StreamAnswer:
+        """Return the answer of a graph of a change request, after everything that does not depend on it was checked."""
+        if route.body_type is not None:
+            call.require_media_type(route.body_type)
+        call.resolve(route, call.values, await self._previews.enter(call, number, graph_id))
+        try:
+            return await route.handler(call)
+        except GitopsError as error:
+            if call.has_begun_change or not self._previews.lose(call, error):
+                raise
+            if route.body_type is not None:
+                # Its body was received, and cannot be received again.
+                raise preview_routes.made_again() from None
+            call.enter(self._shared, self._context.generations.current())
+            call.resolve(route, call.values, await self._previews.enter(call, number, graph_id))
+            return await route.handler(call)
 
     def _challenged(self, error: answers.ProblemError, match: Match) -> answers.ProblemError:
         """Return a refusal that shows an agent where to find the accepted token issuers."""

@@ -188,6 +188,9 @@ class PreviewMount:
 
     def _failure(self, error: GitopsError) -> ProblemError:
         self._context.log({"event": error.code.value, "detail": error.detail})
+        if error.code is Code.PREVIEW_RECORD_REFUSED:
+            # Anyone with push rights can move the ref, so this is no preview.
+            return not_found(_UNKNOWN)
         if error.code is Code.PREVIEW_NOT_SERVED:
             more = {"change_request": {"reason": error.code.value}}
             return ProblemError(

@@ -130,3 +130,121 @@ def test_a_request_that_renames_a_property_answers_beside_the_live_graph(world: 
     # The bot's copies were used, and the live graph was only read.
     assert len(list(world.copies.glob("1/*/claim.json"))) == 1
     assert stored(world.bench.stage.loop.graph("notes")) == live
+
+
+def test_strangers_are_told_the_same_about_every_number(world: World) -> None:
+    """Neither may a wider policy in the request let somebody in: act-eve may not read the live graph."""
+    wider = POLICY.replace("readers: [", "readers: [act-eve, act-bob, ").encode()
+    world.previewed({**RENAMED, "cluster/roles.policy.yaml": wider})
+    with world.server() as server:
+        assert ask(server, AT + TITLES).status_code == 200
+        assert ask(server, AT + TITLES, "act-ed").status_code == 200
+        nothing = untold(ask(server, "/-/requests/2" + TITLES))
+        assert nothing[0] == 404
+        for number in ("1", "2", "x", "01", "9" * 30):
+            for who in ("act-bob", "act-eve"):
+                assert untold(ask(server, f"/-/requests/{number}{TITLES}", who)) == nothing, (number, who)
+        assert untold(ask(server, f"{AT}/graphs/other/queries/titles")) == nothing
+        post = {"method": "POST", "json": {"query": "query q() { match { $n: Note } return { $n.title } }"}}
+        for number in (1, 2):
+            assert untold(ask(server, f"/-/requests/{number}/graphs/notes/query", "act-eve", **post)) == nothing
+        assert server.client.get(AT + TITLES).status_code == 401
+
+
+def test_a_closed_request_is_gone_for_those_who_could_use_it(world: World) -> None:
+    world.previewed()
+    bench = world.bench
+    with world.server() as server:
+        assert ask(server, AT + TITLES).status_code == 200
+    lines = said(bench.run(RequestEvent(1, RequestAction.CLOSED, "0" * 40)))
+    assert "the preview of request 1 is closed" in lines
+    assert not (world.copies / "1").exists()
+    with world.server() as server:
+        gone = ask(server, AT + TITLES)
+        assert (gone.status_code, gone.json()["change_request"]["reason"]) == (410, "preview_closed")
+        assert ask(server, AT + TITLES, "act-bob").status_code == 404
+        assert ask(server, AT + TITLES, "act-eve").status_code == 404
+    # Nothing made it again.
+    assert not (world.copies / "1").exists()
+    # Opened again, it is previewed and served again.
+    assert "closed" not in said(bench.run())
+    with world.server() as server:
+        assert ask(server, AT + TITLES).status_code == 200
+
+
+def test_a_timer_closes_what_was_closed_without_an_event(world: World) -> None:
+    world.previewed()
+    world.bench.stage.loop.book.close(1)
+    assert "the preview of request 1 is closed" in said(world.bench.run(TimerEvent()))
+    assert "closed" not in said(world.bench.run(TimerEvent()))
+
+
+def test_writes_are_refused_or_stay_on_the_copy(world: World, built: Built, tmp_path: Path) -> None:
+    world.previewed()
+    add = {"method": "POST", "json": {"params": {"title": "new"}}}
+    path = "/graphs/notes/queries/add_note"
+    with world.server() as server:
+        refused = ask(server, AT + path, "act-ed", **add)
+        assert (refused.status_code, refused.json()["change_request"]["reason"]) == (403, "preview_read_only")
+        # The request's own policy decides first.
+        assert "needs the permission change" in ask(server, AT + path, **add).text
+    writing = made(built, tmp_path / "writing", WRITING)
+    writing.previewed()
+    live = stored(writing.bench.stage.loop.graph("notes"))
+    with writing.server() as server:
+        assert ask(server, AT + path, "act-ed", **add).json()["affected_nodes"] == 1
+        assert ask(server, AT + path, **add).status_code == 403
+        rows = ask(server, AT + TITLES).json()["rows"]
+        assert [each["n.title"] for each in rows] == ["n0", "n1", "new"]
+        assert ask(server, TITLES).json()["row_count"] == 2
+    assert stored(writing.bench.stage.loop.graph("notes")) == live
+    # The copies that the bot compares stay as they were.
+    roots = sorted(each.parent for each in writing.copies.glob("1/*/claim.json"))
+    counts = {graph.open_snapshot(str(root / "notes.after.omni")).manifest.n for root in roots}
+    assert (len(roots), len(counts)) == (2, 2)
+
+
+def test_copies_are_found_again_and_made_again_after_they_are_gone(world: World) -> None:
+    world.previewed()
+    scratch = StoredScratch(str(world.copies.parent), CLUSTER)
+    (claim,) = scratch.claims()
+    shutil.rmtree(scratch.place(claim))
+    with world.server() as server:
+        # Many clients at once make one copy.
+        with ThreadPoolExecutor(8) as clients:
+            answers = list(clients.map(lambda _: ask(server, AT + TITLES), range(8)))
+        assert {each.status_code for each in answers} == {200}
+        assert len({each.json()["graph_commit_id"] for each in answers}) == 1
+        (made,) = scratch.claims()
+        root = Path(scratch.place(made)) / "notes.after.omni"
+    first = root.stat().st_ino
+    with world.server() as server:
+        assert ask(server, AT + TITLES).status_code == 200
+        assert ([*scratch.claims()], root.stat().st_ino) == ([made], first)
+    # Expired: made again on use.
+    scratch.write(replace(made, expires_at="2020-01-01T00:00:00Z"))
+    with world.server() as server:
+        assert ask(server, AT + TITLES).status_code == 200
+        assert root.stat().st_ino != first
+        assert scratch.claims()[0].expires_at > "2026"
+        # Gone while it is served.
+        shutil.rmtree(root)
+        assert ask(server, AT + TITLES).status_code == 200
+        assert root.is_dir()
+
+
+def test_agents_try_a_request_with_its_tools(world: World) -> None:
+    world.previewed()
+    headers = {"Authorization": f"Bearer {TOKENS['act-ada']}", "Accept": "application/json, text/event-stream"}
+    with world.server() as server:
+
+        def message(path: str, method: str, **params: object) -> Any:
+            form = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+            answer = server.client.post(f"{path}/graphs/notes/mcp", headers=headers, json=form, timeout=60)
+            return answer.json()["result"]
+
+        assert [each["name"] for each in message(AT, "tools/list")["tools"]] == ["titles"]
+        found = message(AT, "tools/call", name="titles", arguments={})
+        assert found["structuredContent"]["rows"][0] == {"n.title": "n0", "n.body": "what it says"}
+        live = message("", "tools/call", name="titles", arguments={})
+        assert live["structuredContent"]["rows"][0] == {"n.title": "n0", "n.text": "what it says"}
