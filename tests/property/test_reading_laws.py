@@ -32,7 +32,7 @@ from gitops.cluster.policy.bundle import (
     Rule,
 )
 from gitops.cluster.policy.decide import AccessRequest, decide
-from gitops.cluster.policy.verbs import TELLS, VERBS
+from gitops.cluster.policy.verbs import PREVIEWED, TELLS, VERBS
 from gitops.database import graph
 from gitops.database.graph import LoadMode, WriteContext
 from gitops.serving.generation import PolicyCover
@@ -106,6 +106,8 @@ def commits_of(world: Path) -> list[str]:
 _NAMES = (*BRANCHES, "made")
 _DULL = {"health", "openapi", "docs", "reload", "listGraphs", "applySchema", "getBlob"}
 _DULL |= {"protectedResource", "mcpProtectedResource"}
+# These worlds have no change requests; `tests/integration/serving/test_preview_routes.py` has the law of these routes.
+_DULL |= {f"preview_{name}" for name in PREVIEWED}
 _VERBS = sorted([*(VERBS.keys() - _DULL), *("pollChanges", "readFeed", "mergeBranches", "createBranch", "read") * 2])
 
 _FEEDS = {

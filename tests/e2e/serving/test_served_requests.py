@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
+import io
+import itertools
 import json
+import re
 import shutil
+import subprocess
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from markdown_it import MarkdownIt
 
 from gitops.database import graph
 from gitops.forge.events import RequestAction, RequestEvent, TimerEvent
 from gitops.repository.wiring.previews import StoredScratch
+from gitops.repository.wiring.system import RandomIds, SystemClock
 from tests.e2e.conftest import ON_FORGES, Built
 from tests.support.bot_stage import ALICE, WRITERS, Stage, said
-from tests.support.loop import CLUSTER, CLUSTER_YAML, MAIN, email
+from tests.support.clock import FixedClock
+from tests.support.loop import CLUSTER, CLUSTER_YAML, MAIN, SIGNERS, TRUSTED, Loop, email
 from tests.support.loop_data import load
+from tests.support.page_edits import apply_edit
+from tests.support.pages import ROOT, read_page
 from tests.support.previews import Bench, stored
-from tests.support.served_command import Served, serving
+from tests.support.served_command import Served, environment, serving
 
 pytestmark = pytest.mark.e2e
 
@@ -69,10 +79,10 @@ class World:
         return head
 
     @contextmanager
-    def server(self, *more: str) -> Iterator[Served]:
+    def server(self, *more: str, tokens: Mapping[str, str] = TOKENS) -> Iterator[Served]:
         loop = self.bench.stage.loop
         options = ("--repo", str(loop.server), "--cluster", CLUSTER, "--no-report", "--json", *more)
-        environ = {**loop.environment("bot"), "OMNIGRAPH_SERVER_BEARER_TOKENS_JSON": json.dumps(TOKENS)}
+        environ = {**loop.environment("bot"), "OMNIGRAPH_SERVER_BEARER_TOKENS_JSON": json.dumps(tokens)}
         with serving(*options, environ=environ) as server:
             yield server
 
@@ -209,8 +219,8 @@ def test_copies_are_found_again_and_made_again_after_they_are_gone(world: World)
     scratch = StoredScratch(str(world.copies.parent), CLUSTER)
     (claim,) = scratch.claims()
     shutil.rmtree(scratch.place(claim))
-    with world.server() as server:
-        # Many clients at once make one copy.
+    # Many clients of several processes at once make one copy.
+    with world.server("--workers", "2") as server:
         with ThreadPoolExecutor(8) as clients:
             answers = list(clients.map(lambda _: ask(server, AT + TITLES), range(8)))
         assert {each.status_code for each in answers} == {200}
@@ -248,3 +258,56 @@ def test_agents_try_a_request_with_its_tools(world: World) -> None:
         assert found["structuredContent"]["rows"][0] == {"n.title": "n0", "n.body": "what it says"}
         live = message("", "tools/call", name="titles", arguments={})
         assert live["structuredContent"]["rows"][0] == {"n.title": "n0", "n.text": "what it says"}
+
+
+def test_a_copy_that_gc_outran_is_made_again(world: World) -> None:
+    """The live graph is rewritten and cleaned after the preview, so that the copy names data files that are gone."""
+    world.previewed()
+    loop, late = world.bench.stage.loop, FixedClock(datetime(2100, 1, 1, tzinfo=UTC))
+    load(loop, 3, "notes", "Note", "title", mode=graph.LoadMode.OVERWRITE, cells={"text": "new"})
+    context = graph.WriteContext(late, RandomIds())
+    assert graph.collect_garbage(str(loop.graph("notes")), context, graph.Retention(1, timedelta(days=1))).paths
+    with world.server() as server:
+        found = ask(server, AT + TITLES)
+        assert (found.status_code, found.json()["row_count"]) == (200, 3), found.text
+        assert found.json()["rows"][0]["n.body"] == "new"
+
+
+PAGE = [(each.info, each.content) for each in MarkdownIt().parse(read_page("previews.md")) if each.type == "fence"]
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_the_commands_of_the_page_answer_as_it_shows(tmp_path: Path) -> None:
+    """`docs/previews.md`: its rules, its edit, the two requests and their answers."""
+    loop, example = Loop.empty(tmp_path / "loop"), ROOT / "examples" / "company-brain"
+    rules = "".join(text for kind, text in PAGE if kind == "yaml")
+    files = {f"cluster/{each.relative_to(example)}": each.read_bytes() for each in example.rglob("*") if each.is_file()}
+    config = (ON_FORGES + rules).encode()
+    loop.move(MAIN, loop.commit("alice", {**files, "gitops.yaml": config, SIGNERS: loop.signers(*TRUSTED)}))
+    context = graph.WriteContext(SystemClock(), RandomIds())
+    seed = io.BytesIO((example / "seed.jsonl").read_bytes())
+    graph.load_records(graph.LoadRequest(str(loop.graph("knowledge")), seed, graph.LoadMode.MERGE), context)
+    edited = tmp_path / "edited"
+    shutil.copytree(example, edited)
+    changed: dict[str, bytes | None] = {}
+    for info, text in PAGE:
+        kind, _, path = info.partition(" ")
+        if kind == "diff":
+            apply_edit(edited, kind, path, text)
+            changed[f"cluster/{path}"] = (edited / path).read_bytes()
+    world = World(Bench(Stage(loop, people={**WRITERS, email("alice"): WRITERS[ALICE]})))
+    world.previewed(changed)
+    # The comment of the request asks the address in the rules.
+    assert '`curl --oauth2-bearer "$TOKEN" https://brain.example/graphs/knowledge/queries`' in loop.comment(1)
+    assert "https://brain.example/-/requests/1/graphs/knowledge/queries`" in loop.comment(1)
+    compared = 0
+    with world.server(tokens={"act-reader": "reader-token"}) as server:
+        for (kind, script), (then, shown) in itertools.pairwise(PAGE):
+            if kind == "sh" and script.startswith("curl ") and then == "json":
+                environ = environment(SERVER=str(server.client.base_url).rstrip("/"), TOKEN="reader-token")
+                words = ["sh", "-c", script.replace("/requests/7/", "/requests/1/")]
+                done = subprocess.run(words, env=environ, capture_output=True, text=True, timeout=120, check=True)
+                found, expected = (json.loads(re.sub(r"01[0-9A-Z]{24}", "ID", text)) for text in (done.stdout, shown))
+                assert found == expected
+                compared += 1
+    assert compared == 2
