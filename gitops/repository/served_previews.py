@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import TypeVar
 
@@ -56,7 +57,7 @@ class PreviewOffer:
 
 @dataclass(frozen=True, slots=True)
 class PreviewCopies:
-    """The copies of a request's graphs, with the texts to serve on them.
+    """The copies of a request's graphs, which are in the folder `place`, with the texts to serve on them.
 
     `roots` and `schemas` have the root and the schema digest of each graph. `texts` are the queries of these graphs and
     the policies that are bound to one of them. `until` is when the copies may be removed.
@@ -65,6 +66,7 @@ class PreviewCopies:
     number: int
     head: str
     stores: Stores
+    place: str
     roots: Mapping[str, str]
     schemas: Mapping[str, str]
     texts: tuple[Resource, ...]
@@ -104,18 +106,24 @@ class ServedPreviews:
         return read_preview(at.repository, trust, commit, at.rule.name, number)
 
     def copies(
-        self, record: PreviewRecord, commit: str, accept: Callable[[PreviewCopies], T], *, writes: bool, anew: bool
+        self,
+        record: PreviewRecord,
+        commit: str,
+        accept: Callable[[PreviewCopies], T],
+        *,
+        writes: bool,
+        lost: str | None,
     ) -> T:
         """Return what `accept` makes of the copies of a request, whose record is in a commit.
 
-        `accept` raises GitopsError for copies that cannot be served; they are then made again, once. With `anew`, they
-        are made again in any case. With `writes`, the copies are only for this purpose.
+        `accept` raises GitopsError for copies that cannot be served; they are then made again, once. Copies at the place
+        `lost` have turned out to be incomplete. With `writes`, the copies are only for this purpose.
 
         Raises GitopsError `preview_not_served`, `preview_unavailable`, RemoteError.
         """
         at = self._opened()
         work = _Work(at, at.repository.config(), record, writes=writes)
-        if not anew and (found := work.found(accept)) is not None:
+        if (found := work.found(accept, lost)) is not None:
             return found
         for _ in range(_WAITS):
             if work.scratch.begin(at.repository.clock.now()):
@@ -125,7 +133,7 @@ class ServedPreviews:
             raise _not_served(record, "another preview of this cluster is running; ask again later")
         try:
             # Another process may have made them meanwhile.
-            if not anew and (found := work.found(accept)) is not None:
+            if (found := work.found(accept, lost)) is not None:
                 return found
             if at.repository.head_of(preview_ref(at.rule.name, record.request or 0)) != commit:
                 raise _not_served(record, "its preview has changed; ask again")
@@ -152,15 +160,16 @@ class _Work:
         # Copies that clients may change are not those that the bot compares, and the other way around.
         self._serves: Callable[[Claim], bool] = lambda claim: (claim.key == own) is writes
 
-    def found(self, accept: Callable[[PreviewCopies], T]) -> T | None:
+    def found(self, accept: Callable[[PreviewCopies], T], lost: str | None) -> T | None:
         """Return what `accept` makes of copies that exist, the newest first. None if there are none that it takes."""
         now = self._at.repository.clock.now()
         for claim in reversed(self.scratch.claims()):
-            if claim.request == self._record.request and self._serves(claim) and not claim.has_expired(now):
-                try:
-                    return accept(self._copies(claim))
-                except GitopsError:
-                    continue
+            if claim.request != self._record.request or not self._serves(claim) or claim.has_expired(now):
+                continue
+            copies = self._copies(claim)
+            if copies.place != lost:
+                with suppress(GitopsError):
+                    return accept(copies)
         return None
 
     def made(self) -> PreviewCopies:
@@ -188,7 +197,7 @@ class _Work:
         roots = {each.graph: scratch_roots(place, each.graph)[each.schema is not None] for each in self._graphs}
         schemas = {each.address.name: each.digest for each in self._texts if each.address.kind is Kind.SCHEMA}
         until = parse_timestamp(claim.expires_at) or self._at.repository.clock.now()
-        return PreviewCopies(number, self._record.head or "", self._stores, roots, schemas, self._texts, until)
+        return PreviewCopies(number, self._record.head or "", self._stores, place, roots, schemas, self._texts, until)
 
 
 def _planned(

@@ -32,10 +32,11 @@ CACHE_BYTES = 128 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class OpenedPreview:
-    """A previewed change request that answers until a moment, when its copies may be removed."""
+    """A previewed change request that answers until a moment, when its copies may be removed. `place` is where they are."""
 
     generation: Generation
     until: datetime
+    place: str = ""
 
 
 class PreviewReader(Protocol):
@@ -49,8 +50,10 @@ class PreviewReader(Protocol):
         """Return the record in a commit."""
         ...
 
-    def open(self, record: PreviewRecord, commit: str, live: Generation, *, writes: bool, anew: bool) -> OpenedPreview:
-        """Return a request's generation. With `anew`, its copies are made again."""
+    def open(
+        self, record: PreviewRecord, commit: str, live: Generation, *, writes: bool, lost: str | None
+    ) -> OpenedPreview:
+        """Return a request's generation. Copies at the place `lost` are not used."""
         ...
 
 
@@ -62,10 +65,12 @@ class PreviewOpener:
         self.look = previews.look
         self.record = previews.record
 
-    def open(self, record: PreviewRecord, commit: str, live: Generation, *, writes: bool, anew: bool) -> OpenedPreview:
+    def open(
+        self, record: PreviewRecord, commit: str, live: Generation, *, writes: bool, lost: str | None
+    ) -> OpenedPreview:
         """Open a request. Raises the errors of `ServedPreviews.copies`, GitopsError `preview_not_served`."""
         accept = partial(open_preview, live=live, writes=writes)
-        return self._previews.copies(record, commit, accept, writes=writes, anew=anew)
+        return self._previews.copies(record, commit, accept, writes=writes, lost=lost)
 
 
 def open_preview(copies: PreviewCopies, live: Generation, *, writes: bool) -> OpenedPreview:
@@ -90,7 +95,7 @@ def open_preview(copies: PreviewCopies, live: Generation, *, writes: bool) -> Op
         # Messages can quote the place of the copies.
         raise GitopsError(Code.PREVIEW_NOT_SERVED, f"request {copies.number}: {first.path}: {first.code}")
     source = PreviewSource(copies.number, copies.head, writes=writes)
-    return OpenedPreview(replace(made, preview=source), copies.until)
+    return OpenedPreview(replace(made, preview=source), copies.until, copies.place)
 
 
 def _rows() -> ReadCache:

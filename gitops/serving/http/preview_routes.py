@@ -53,8 +53,9 @@ _FORBIDDEN = 403
 _NUMBER = re.compile(r"[1-9][0-9]{0,8}\Z", re.ASCII)
 _UNKNOWN = "no such change request is served, or this token may not use it"
 _AGAIN_S = "5"
-_GONE = frozenset({Code.GRAPH_UNREADABLE, Code.GRAPH_MISSING, Code.STORAGE_FAILED})
-"""The codes of reads from a copy whose files are gone."""
+_GONE = frozenset({Code.GRAPH_UNREADABLE, Code.GRAPH_MISSING, Code.STORAGE_FAILED, Code.QUERY_FAILED})
+"""The codes of reads from a copy whose files are gone. Its data files are read by the driver, in a query."""
+_AGAIN_AFTER_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,7 @@ class PreviewMount:
         self._looking: asyncio.Task[PreviewOffer] | None = None
         self._looked_at = 0.0
         self._open: OrderedDict[int, _Open] = OrderedDict()
-        self._lost: set[int] = set()
+        self._lost: dict[int, str] = {}
         self._lost_until: dict[int, float] = {}
 
     def close(self) -> None:
@@ -125,14 +126,16 @@ class PreviewMount:
         source, now = call.generation.preview, self._context.clock.monotonic()
         if source is None or error.code not in _GONE:
             return False
+        opened = self._open.get(source.number)
+        if opened is None or opened.shared is not call.shared:
+            # Another call has found out already.
+            return True
         # Whatever else makes reads fail must not keep a machine busy with copies.
         if now < self._lost_until.get(source.number, 0.0):
             return False
-        self._lost_until[source.number] = now + LOOK_S
-        opened = self._open.get(source.number)
-        if opened is not None and opened.shared is call.shared:
-            del self._open[source.number]
-            self._lost.add(source.number)
+        self._lost_until[source.number] = now + _AGAIN_AFTER_S
+        self._lost[source.number] = opened.opening.result().place
+        del self._open[source.number]
         return True
 
     async def _offer(self, reader: PreviewReader) -> PreviewOffer:
@@ -154,11 +157,8 @@ class PreviewMount:
         known, now = self._open.get(number), self._context.clock.monotonic()
         if known is None or known.identity != identity or self._is_over(known, now):
             self._make_room()
-            live, anew = call.generation, number in self._lost
-            self._lost.discard(number)
-            opening = asyncio.ensure_future(
-                self._apart("open", lambda: _open(reader, number, identity, live, anew=anew))
-            )
+            live, lost = call.generation, self._lost.pop(number, None)
+            opening = asyncio.ensure_future(self._apart("open", lambda: _open(reader, number, identity, live, lost)))
             # All callers may have gone when it fails.
             opening.add_done_callback(lambda ended: None if ended.cancelled() else ended.exception())
             known = self._open[number] = _Open(identity, opening, _shared(call.shared))
@@ -221,14 +221,14 @@ def _reads(call: Call, graph: ServedGraph) -> bool:
     return True
 
 
-def _open(reader: PreviewReader, number: int, identity: _Identity, live: Generation, *, anew: bool) -> OpenedPreview:
+def _open(reader: PreviewReader, number: int, identity: _Identity, live: Generation, lost: str | None) -> OpenedPreview:
     """Open a request. Raises ProblemError 410 if it is closed, GitopsError."""
     record = reader.record(number, identity.commit)
     if record.closed_at is not None:
         message = f"request {number} is closed or merged, so it is no longer served"
         more = {"change_request": {"reason": Code.PREVIEW_CLOSED.value, "closed_at": record.closed_at}}
         raise ProblemError(ApiProblem(410, ApiCode.NOT_FOUND, message, more))
-    return reader.open(record, identity.commit, live, writes=identity.writes, anew=anew)
+    return reader.open(record, identity.commit, live, writes=identity.writes, lost=lost)
 
 
 def _shared(shared: Shared) -> Shared:

@@ -266,7 +266,9 @@ def test_a_copy_that_gc_outran_is_made_again(world: World) -> None:
     loop, late = world.bench.stage.loop, FixedClock(datetime(2100, 1, 1, tzinfo=UTC))
     load(loop, 3, "notes", "Note", "title", mode=graph.LoadMode.OVERWRITE, cells={"text": "new"})
     context = graph.WriteContext(late, RandomIds())
-    assert graph.collect_garbage(str(loop.graph("notes")), context, graph.Retention(1, timedelta(days=1))).paths
+    assert graph.collect_garbage(
+        str(loop.graph("notes")), context, graph.Retention(1, timedelta(days=1))
+    ).table_versions
     with world.server() as server:
         found = ask(server, AT + TITLES)
         assert (found.status_code, found.json()["row_count"]) == (200, 3), found.text

@@ -71,16 +71,18 @@ class Requests:
         )
         return replace(made, closed_at="2026-01-31T12:00:00Z" if state == "closed" else None)
 
-    def open(self, record: PreviewRecord, commit: str, live: Generation, *, writes: bool, anew: bool) -> OpenedPreview:
+    def open(
+        self, record: PreviewRecord, commit: str, live: Generation, *, writes: bool, lost: str | None
+    ) -> OpenedPreview:
         number = record.request or 0
-        self.opened.append((number, anew))
+        self.opened.append((number, lost is not None))
         self.before_open()
         if self.broken is not None:
             raise self.broken
-        if anew:
+        if lost is not None:
             graph.clone_graph(self.live, self.copy)
         made = generation(served(self.copy, engine=BundleEngine(WIDER)))
-        return OpenedPreview(replace(made, preview=PreviewSource(number, HEAD, writes=writes)), self.until)
+        return OpenedPreview(replace(made, preview=PreviewSource(number, HEAD, writes=writes)), self.until, self.copy)
 
 
 @dataclass
