@@ -243,10 +243,8 @@ def _work(
         ids, known = RandomIds(), tokens.current
         context = HttpContext(source, booted.state, known, clock, ids, record, limits, reload=reload, observer=metrics)
         context = replace(context, verifier=_verifier, public_url=options.public_url, replica=replica)
-        if options.repo is not None and replica is None and options.revision is None:
-            context = replace(context, previews=_previews(options))
-        if options.pages is not None:
-            context = replace(context, report=ServedReport(Path(options.pages)))
+        pages = None if options.pages is None else ServedReport(Path(options.pages))
+        context = replace(context, report=pages, previews=_previews(options))
         if keeper.supervisor is not None:
             context = replace(context, replace=partial(os.kill, os.getpid(), signal.SIGTERM))
         app = HttpApp(context, ROUTES)
@@ -430,8 +428,10 @@ def _inputs(options: argparse.Namespace, environ: Mapping[str, str]) -> BootInpu
     )
 
 
-def _previews(options: argparse.Namespace) -> PreviewOpener:
-    """Return the reader of the repository's previewed change requests."""
+def _previews(options: argparse.Namespace) -> PreviewOpener | None:
+    """Return the reader of previewed change requests. A folder has none, and a past revision or a replica serves none."""
+    if options.repo is None or options.read_replica is not None or options.revision is not None:
+        return None
     from gitops.repository.wiring.serving import served_previews
     from gitops.serving.previews import PreviewOpener
 

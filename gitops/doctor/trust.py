@@ -239,19 +239,19 @@ def _accounts(trust: TrustRoot, now: datetime, forge: str) -> Iterator[DoctorFin
 
 
 def served_preview_findings(config: BotConfig) -> Iterator[DoctorFinding]:
-    """Check whether servers can serve previewed change requests, if the rules say so."""
+    """Check whether servers can serve previewed change requests, if `serve.previews` is on."""
     serve, preview = config.serve, config.preview
     if not serve.previews:
         return
     if not preview.enabled or preview.scratch is None:
         key = "preview.enabled: true" if not preview.enabled else "preview.scratch: previews"
         detail = "serve.previews is on, but no change request is previewed, so servers have none to serve"
-        yield warning("serve.previews", detail, f"{CONFIG_FILE}: {key}")
+        yield warning("trust.previews", detail, f"{CONFIG_FILE}: {key}")
     elif not serve.previewers:
-        detail = "serve.previews is on, but serve.previewers lists nobody, so no token can use a served change request"
-        yield warning("serve.previews", detail, f'{CONFIG_FILE}: serve.previewers: ["*"]')
+        detail = "serve.previews is on, but serve.previewers is empty, so no token can use a served change request"
+        yield warning("trust.previews", detail, f'{CONFIG_FILE}: serve.previewers: ["*"]')
     else:
-        yield good("serve.previews", f"servers serve change requests to {', '.join(serve.previewers)}")
+        yield good("trust.previews", f"servers serve change requests to {', '.join(serve.previewers)}")
 
 
 def issuer_findings(issuers: Iterable[TokenIssuer], open_sender: Callable[[str], WebSender]) -> Iterator[DoctorFinding]:

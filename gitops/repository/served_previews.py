@@ -122,7 +122,7 @@ class ServedPreviews:
         Raises GitopsError `preview_not_served`, `preview_unavailable`, RemoteError.
         """
         at = self._opened()
-        work = _Work(at, at.repository.config(), record, writes=writes)
+        work = _CopyAttempt(at, at.repository.config(), record, writes=writes)
         if (found := work.found(accept, lost)) is not None:
             return found
         for _ in range(_WAITS):
@@ -142,7 +142,7 @@ class ServedPreviews:
             work.scratch.end()
 
 
-class _Work:
+class _CopyAttempt:
     """One attempt to find or make the copies of a request."""
 
     def __init__(self, at: OpenedRepository, config: BotConfig, record: PreviewRecord, *, writes: bool) -> None:

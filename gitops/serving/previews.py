@@ -99,7 +99,7 @@ def open_preview(copies: PreviewCopies, live: Generation, *, writes: bool) -> Op
 
 
 def _rows() -> ReadCache:
-    """Return a cache of its own, because a copy has the identity and version numbers of the live graph."""
+    """Return a separate cache, because a copy has the identity and version numbers of the live graph."""
     from gitops.database.graph import ReadCache
 
     return ReadCache(CACHE_BYTES)

@@ -16,6 +16,7 @@ from gitops.cluster.config.named_clusters import CONFIG_FILE, DEFAULT_BRANCH
 from gitops.cluster.config.oidc import OIDC_FORM, OidcRule, issuer_problems
 from gitops.cluster.config.rule_forms import (
     CHOSEN_KEY,
+    PAGES,
     TIME_UNITS,
     KnownForm,
     Place,
@@ -41,6 +42,7 @@ from gitops.cluster.config.rule_forms import (
     wait,
     whole,
 )
+from gitops.cluster.config.serve_rules import ServeRule
 from gitops.cluster.model.access import AccessClass
 from gitops.cluster.model.address import is_name
 from gitops.cluster.model.change import GateName
@@ -66,7 +68,6 @@ __all__ = [
     "PreviewRule",
     "QueryTestRule",
     "RowRule",
-    "ServeRule",
     "parse_bot_config",
     "trust_rules",
 ]
@@ -144,15 +145,7 @@ _ACCOUNT = text(
 _BRANCH = text(is_branch, "is not a branch name")
 _DURATION = derived(duration)
 _PROJECT = text(PROJECT.match, "is not a project such as owner/name")
-_PAGES = text(
-    re.compile(r"https://[0-9A-Za-z.-]+(?::[0-9]{1,5})?(?:/[0-9A-Za-z._~/%-]*)?\Z", re.ASCII).match,
-    "is not an address such as https://example.org/brain, without a query",
-)
 _LINE = text(lambda line: line.strip() and is_plain(line), "is not one line of text")
-_READER = text(
-    re.compile(r"\*|[A-Za-z0-9_:/.@+-]{1,200}\Z", re.ASCII).match,
-    "is not an actor of a token such as act-ada, a group such as group:reviewers, or *",
-)
 
 
 _LISTED_GATES = listed(choice(GateName.LOSSY.value))
@@ -649,41 +642,11 @@ class PreviewRule:
 
 
 @dataclass(frozen=True, slots=True)
-class ServeRule:
-    """What query servers serve in addition to the applied revision.
-
-    `previewers` are the actors, and groups of the form `group:NAME`, who may use the served change requests; `*` means
-    everybody who may read the live graph.
-    """
-
-    previews: bool = rule(
-        truth,
-        "Whether `gitops serve --repo` also [serves previewed change requests](previews.md#try-a-change-over-http).",
-        default=False,
-        trusted=Trusted("servers serve previewed change requests", more, "serve_previews"),
-    )
-    previewers: tuple[str, ...] = rule(
-        listed(_READER),
-        "Whose tokens can use them: actors, groups such as `group:reviewers`, or `*` for everybody who may read the graph.",
-        default=(),
-        trusted=Trusted("may use served change requests", more, "serve_previewers"),
-        more="All of them also need the permission to read the live graph.",
-        unset="nobody",
-    )
-    url: str | None = rule(
-        optional(_PAGES),
-        "The address of the query server, for the lines in comments that try a change.",
-        default=None,
-        unset="none",
-    )
-
-
-@dataclass(frozen=True, slots=True)
 class ReportRule:
     """Where the pages of `gitops report` are published."""
 
     url: str | None = rule(
-        optional(_PAGES),
+        optional(PAGES),
         "The address at which the pages of `gitops report` are published, for links in comments.",
         default=None,
         more="With several clusters, each report is below it in a folder with the cluster's name.",

@@ -192,6 +192,13 @@ def derived(make: Callable[[object], T], shape: Shape = _text_shape) -> Form[T]:
     return KnownForm(read, shape=shape)
 
 
+PAGES = text(
+    re.compile(r"https://[0-9A-Za-z.-]+(?::[0-9]{1,5})?(?:/[0-9A-Za-z._~/%-]*)?\Z", re.ASCII).match,
+    "is not an address such as https://example.org/brain, without a query",
+)
+"""Form of an address of pages or of a server, for links."""
+
+
 TIME_UNITS = MappingProxyType({"d": "days", "h": "hours", "m": "minutes", "s": "seconds"})
 _WAIT = re.compile(r"(0|[1-9][0-9]{0,2})([ms])\Z")
 

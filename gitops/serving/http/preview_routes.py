@@ -6,7 +6,7 @@
 2. What a request declares decides what its caller may do there. It cannot widen what the live policy permits, because
    the first rule holds for each request.
 3. The first use opens a request. Later ones share it, for as long as its record, the target branch, the served revision
-   and the rules stay the same and its copies may be kept. Everything that may take time runs in threads of its own.
+   and the rules stay the same and its copies may be kept. Everything that may take time runs in separate threads.
 4. A copy that turns out to be unreadable, for example after gc, is made again.
 5. At most `MOST_OPEN` are open. The one that was not used for the longest time is closed for another.
 """
@@ -99,7 +99,7 @@ class PreviewMount:
     async def enter(self, call: Call, number: str, graph_id: str) -> ServedGraph:
         """Let a call be about a request's graph, which is returned.
 
-        Raises ProblemError 404 for callers to whom the request is not shown, 410 if it is closed, 409 if it cannot be
+        Raises ProblemError 404 for callers who must not learn of the request, 410 if it is closed, 409 if it cannot be
         served, 503 if that may change.
         """
         live, reader = call.generation, self._reader
@@ -189,7 +189,7 @@ class PreviewMount:
     def _failure(self, error: GitopsError) -> ProblemError:
         self._context.log({"event": error.code.value, "detail": error.detail})
         if error.code is Code.PREVIEW_RECORD_REFUSED:
-            # Anyone with push rights can move the ref, so this is no preview.
+            # Anyone with push rights can move the ref, so this is not a preview.
             return not_found(_UNKNOWN)
         if error.code is Code.PREVIEW_NOT_SERVED:
             more = {"change_request": {"reason": error.code.value}}
@@ -232,7 +232,7 @@ def _open(reader: PreviewReader, number: int, identity: _Identity, live: Generat
 
 
 def _shared(shared: Shared) -> Shared:
-    """Return what calls of a request share: queries of change requests have smaller limits, and texts of their own."""
+    """Return what calls of a request share: queries of change requests have smaller limits and are compiled separately."""
     limits = shared.context.limits
     smaller = replace(limits, query_s=min(limits.query_s, _QUERY_S), query_bytes=min(limits.query_bytes, _QUERY_BYTES))
     return replace(shared, context=replace(shared.context, limits=smaller), texts=QueryTexts())

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from gitops.cluster.policy.bundle import Bundle, PolicyAction, Rule
 from gitops.core.codes import Code
@@ -51,6 +52,7 @@ class Requests:
     broken: GitopsError | None = None
     opened: list[tuple[int, bool]] = field(default_factory=list)
     looks: int = 0
+    base: str = "b" * 40
     until: datetime = NOW + timedelta(hours=1)
     before_open: Callable[[], object] = lambda: None
 
@@ -60,7 +62,7 @@ class Requests:
             raise self.broken
         listed = frozenset({"ada", "eve"}) if self.served else frozenset()
         commits = {number: f"{number}-{state}" for number, state in self.records.items()} if self.served else {}
-        return PreviewOffer(listed, writes=True, base="b" * 40, records=commits)
+        return PreviewOffer(listed, writes=True, base=self.base, records=commits)
 
     def record(self, number: int, commit: str) -> PreviewRecord:
         state = commit.partition("-")[2]
@@ -236,18 +238,21 @@ def test_a_request_that_cannot_be_opened_is_not_tried_by_each_client(tmp_path: P
         asyncio.run(run())
 
 
-def test_copies_that_expired_are_opened_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("what", ["nothing", "expired", "another head", "target branch"])
+def test_what_a_request_depends_on_opens_it_again(tmp_path: Path, what: str) -> None:
     with mounted(tmp_path, records={7: "open"}) as mount:
 
         async def run() -> None:
             for _ in range(2):
                 assert (await mount.ask("ada", TOWNS.format(7))).status_code == 200
-            mount.clock.advance(timedelta(hours=2))
+            mount.clock.advance(timedelta(hours=2) if what == "expired" else timedelta(seconds=LOOK_S + 1))
             mount.requests.until += timedelta(hours=4)
+            mount.requests.records[7] = "open again" if what == "another head" else "open"
+            mount.requests.base = "c" * 40 if what == "target branch" else mount.requests.base
             assert (await mount.ask("ada", TOWNS.format(7))).status_code == 200
 
         asyncio.run(run())
-        assert mount.requests.opened == [(7, False), (7, False)]
+        assert len(mount.requests.opened) == (1 if what == "nothing" else 2)
 
 
 def test_a_copy_without_its_files_is_made_again_and_asked(tmp_path: Path) -> None:

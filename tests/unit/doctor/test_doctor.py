@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gitops import __version__
-from gitops.cluster.config.gitops_yaml import ClusterRule, parse_bot_config
+from gitops.cluster.config.gitops_yaml import KEY_ROWS, ClusterRule, parse_bot_config
 from gitops.cluster.config.trust_root import trust_root
 from gitops.cluster.model.compute import ComputeRules, ComputeTarget
 from gitops.core.codes import Code
@@ -24,7 +24,7 @@ from gitops.doctor.attack.run import ATTACKS
 from gitops.doctor.examine import forge_findings, unreachable_forge_findings
 from gitops.doctor.findings import DoctorFinding, Health
 from gitops.doctor.jobs import answers_queue, install_findings, interval_of, job_findings, tick_findings
-from gitops.doctor.trust import people_findings, trust_findings
+from gitops.doctor.trust import people_findings, served_preview_findings, trust_findings
 from gitops.forge.port import Account, BranchRules, ForgeReader, Permission
 from gitops.init.files import INSTALL_FOLDER, REQUIREMENTS
 from gitops.init.install import Wheel, install_files
@@ -146,6 +146,30 @@ def test_gaps_are_found_and_nothing_else(name: str) -> None:
 def test_the_key_of_a_machine_has_to_fit_what_it_does(own: str | None, serves: bool, health: Health) -> None:
     (finding,) = [f for f in found(BOT + ADA + BEN, own=own, serves=serves) if f.check == "trust.own-key"]
     assert finding.health is health
+
+
+@pytest.mark.parametrize(
+    ("more", "health"),
+    [
+        ("", []),
+        ("serve: {previews: true, previewers: [act-ada]}\n", [Health.WARNING]),
+        ("serve: {previews: true, previewers: [act-ada]}\npreview: {enabled: true}\n", [Health.WARNING]),
+        ("serve: {previews: true}\npreview: {enabled: true, scratch: previews}\n", [Health.WARNING]),
+        (
+            "serve: {previews: true, previewers: [act-ada]}\npreview: {enabled: true, scratch: previews}\n",
+            [Health.GOOD],
+        ),
+    ],
+)
+def test_served_change_requests_need_previews_and_people(more: str, health: list[Health]) -> None:
+    findings = list(served_preview_findings(parse_bot_config((CONFIG % "" + more).encode())))
+    assert [each.health for each in findings] == health
+    for each in findings:
+        if each.health is Health.WARNING:
+            # What it says to write is a rule of the file.
+            key, _, value = each.fix.partition(": ")[2].partition(": ")
+            assert key in KEY_ROWS
+            assert value
 
 
 def test_copies_share_the_identity_of_a_repository_without_a_name() -> None:
