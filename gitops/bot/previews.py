@@ -63,7 +63,7 @@ def preview_event(context: EventContext, event: RequestEvent | ManualEvent | Tim
     """Preview the request of an event, or all open ones; remove the copies of a closed one, and expired ones by timer."""
     match event:
         case RequestEvent(number=number, action=RequestAction.CLOSED | RequestAction.MERGED):
-            yield from remove_previews(context, number)
+            yield from end_previews(context, number)
         case RequestEvent(number=number):
             yield from preview_requests(context, number)
         case ManualEvent(inputs=inputs):
@@ -109,8 +109,10 @@ def preview_request(
             )
 
 
-def remove_previews(context: EventContext, number: int) -> Iterator[LogLine]:
+def end_previews(context: EventContext, number: int) -> Iterator[LogLine]:
     """End the previews of a closed or merged request: servers no longer serve it, and its copies are removed."""
+    if not context.config.preview.enabled:
+        return
     for rule in context.clusters:
         yield from _closed(context, rule, number)
     yield from _removed(context, lambda claim: claim.request == number, "request is closed")

@@ -13,6 +13,7 @@ from gitops.bot.apply_clusters import apply_cluster, plan_open_requests
 from gitops.bot.context import Bot, EventContext, RunTests
 from gitops.bot.dispatch import handle_signed_ref
 from gitops.bot.plan_requests import plan_request, refresh_warnings
+from gitops.bot.previews import end_previews
 from gitops.bot.request_keeper import RequestKeeper, heads_that_touch, is_topic, open_or_update, take_in
 from gitops.cluster.ledger.chain import SIGNED
 from gitops.cluster.model.plan import Observer
@@ -21,6 +22,7 @@ from gitops.git.port import ZERO, Person, RefUpdate
 from gitops.repository.changes import is_merged_by
 from gitops.repository.repository import Repository
 from gitops.repository.results import LogLine
+from gitops.review.previews.port import PreviewBench
 
 
 def receive_push(
@@ -33,14 +35,17 @@ def receive_push(
     person: Person | None = None,
     on_event: Observer | None = None,
     run_tests: RunTests | None = None,
+    previews: PreviewBench | None = None,
 ) -> Iterator[LogLine]:
     """Handle an accepted push. Yields one line per action, which is shown to the pusher.
 
     `updates` are the moved refs, `pusher` is the account that pushed, if the server knows it. `actor` is the name for
-    ledger entries; `person` commits the stored plans; None means that no plans are stored. `on_event` observes applies, and
-    `run_tests` judges the query tests of plans. Raises GitopsError if `gitops.yaml` of the target branch cannot be read.
+    ledger entries; `person` commits the stored plans; None means that no plans are stored. `on_event` observes applies,
+    `run_tests` judges the query tests of plans, and `previews` ends the previews of closed requests. Raises GitopsError if
+    `gitops.yaml` of the target branch cannot be read.
     """
-    context = EventContext(Bot(repository, forge, actor, person, on_event=on_event, run_tests=run_tests))
+    bot = Bot(repository, forge, actor, person, on_event=on_event, run_tests=run_tests, previews=previews)
+    context = EventContext(bot)
     targets = {context.repository.default_ref, *(rule.ref for rule in (*context.clusters, *context.config.clusters))}
     # Handle merges first, so that requests are planned against the applied state.
     for update in updates:
@@ -70,6 +75,7 @@ def _plan_topic(
             context.refresh()
             yield LogLine(f"request {request.number}: closed, its branch is deleted")
             context.moved.add(request.number)
+            yield from end_previews(context, request.number)
         yield from refresh_warnings(context, target)
         return
     if not own and not touches(update.new):
@@ -86,6 +92,7 @@ def _apply_merged(context: EventContext, forge: RequestKeeper, update: RefUpdate
     for request in merged:
         forge.mark_merged(request.number, update.new)
         yield LogLine(f"request {request.number}: merged as {update.new[:12]}")
+        yield from end_previews(context, request.number)
     context.refresh()
     rules = context.rules_for(update.ref)
     for rule in rules:

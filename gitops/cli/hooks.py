@@ -206,6 +206,7 @@ def _post_receive(_: list[str]) -> int:
     from gitops.forge.people import COMMENTS
     from gitops.repository.guard import is_governed
     from gitops.repository.wiring.local import LocalRepository
+    from gitops.repository.wiring.previews import MachinePreviews
 
     updates = [
         RefUpdate(ref, old, new)
@@ -234,6 +235,7 @@ def _post_receive(_: list[str]) -> int:
             person=bot,
             on_event=progress,
             run_tests=run_plan_tests,
+            previews=MachinePreviews(local, os.environ),
         )
         for line in pushed:
             write(f"gitops: {line.text}")

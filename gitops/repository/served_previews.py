@@ -94,7 +94,7 @@ class ServedPreviews:
         at = self._opened()
         trust = at.repository.position(at.rule).trust
         base = at.repository.head_of(at.rule.ref)
-        if trust is None or not trust.serve_previews:
+        if trust is None or not trust.serve_previews or not at.repository.config().preview.enabled:
             return PreviewOffer(frozenset(), writes=False, base=base, records={})
         records = kept_commits(at.repository, at.rule.name)
         return PreviewOffer(trust.serve_previewers, trust.preview_writes == "clone", base, records)

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property, partial
 from pathlib import Path
+from typing import cast
 from urllib.parse import quote
 
 from gitops.bot.receive_push import receive_push
@@ -44,6 +45,7 @@ from gitops.repository.guard import record_of, record_push
 from gitops.repository.repository import Candidate, Repository
 from gitops.repository.wiring.git import IncomingPush
 from gitops.repository.wiring.local import LocalRepository
+from gitops.repository.wiring.previews import MachinePreviews
 from tests.support.clock import FixedClock
 from tests.support.git_http import GitServer
 from tests.support.hosts import Host, HostKind, Hosts
@@ -443,7 +445,9 @@ class Loop:
     def _received(self, repository: Repository, updates: Sequence[RefUpdate], pusher: str | None = None) -> list[str]:
         """What post-receive prints."""
         bot = Person("bot", email("bot"))
-        return [line.text for line in receive_push(repository, self.book, updates, pusher, actor=bot.email, person=bot)]
+        bench = MachinePreviews(cast(LocalRepository, repository), {})
+        lines = receive_push(repository, self.book, updates, pusher, actor=bot.email, person=bot, previews=bench)
+        return [line.text for line in lines]
 
     def drop(self, ref: str) -> None:
         """Delete a ref of the server, without anybody noticing."""

@@ -33,7 +33,7 @@ from gitops.serving.answers import ApiCode, ApiProblem, ProblemError, not_found
 from gitops.serving.generation import Generation, PolicyCover, ServedGraph
 from gitops.serving.http import graph_routes, queries, tools
 from gitops.serving.http.call import Call, Shared
-from gitops.serving.http.route import Route
+from gitops.serving.http.route import Parameter, Route
 from gitops.serving.http.work import HttpContext
 from gitops.serving.queries import QueryTexts
 
@@ -253,6 +253,10 @@ MOUNTED: tuple[Route, ...] = tuple(
 )
 """The routes of a graph that a request's graph has, too."""
 
+_GIVES = (
+    Parameter("Gitops-Request", "The number of the change request."),
+    Parameter("Gitops-Request-Head", "The commit that was previewed, and that is served."),
+)
 ROUTES: tuple[Route, ...] = tuple(
     replace(
         each,
@@ -260,6 +264,7 @@ ROUTES: tuple[Route, ...] = tuple(
         operation=f"preview_{each.operation}",
         summary=f"In a change request: {each.summary[0].lower()}{each.summary[1:]}",
         problems=(*each.problems, 404, 409, 410, 413, 503),
+        gives=(*each.gives, *_GIVES),
     )
     for each in MOUNTED
 )

@@ -145,7 +145,9 @@ def test_a_request_that_renames_a_property_answers_beside_the_live_graph(world: 
 def test_strangers_are_told_the_same_about_every_number(world: World) -> None:
     """Neither may a wider policy in the request let somebody in: act-eve may not read the live graph."""
     wider = POLICY.replace("readers: [", "readers: [act-eve, act-bob, ").encode()
-    world.previewed({**RENAMED, "cluster/roles.policy.yaml": wider})
+    # The request lists one more in its own rules, too.
+    rules = (ON_FORGES + RULES.replace("act-eve]", "act-eve, act-bob]")).encode()
+    world.previewed({**RENAMED, "cluster/roles.policy.yaml": wider, "gitops.yaml": rules})
     with world.server() as server:
         assert ask(server, AT + TITLES).status_code == 200
         assert ask(server, AT + TITLES, "act-ed").status_code == 200
@@ -180,6 +182,13 @@ def test_a_closed_request_is_gone_for_those_who_could_use_it(world: World) -> No
     assert "closed" not in said(bench.run())
     with world.server() as server:
         assert ask(server, AT + TITLES).status_code == 200
+
+
+def test_the_hook_of_a_bare_repository_closes_what_is_merged(world: World) -> None:
+    world.previewed()
+    lines = world.bench.stage.loop.merge("carol", 1)[1]
+    assert [line for line in lines if "the preview of request 1 is closed" in line]
+    assert not (world.copies / "1").exists()
 
 
 def test_a_timer_closes_what_was_closed_without_an_event(world: World) -> None:
