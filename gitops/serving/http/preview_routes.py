@@ -19,6 +19,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from gitops.cluster.policy.bundle import PolicyAction
@@ -154,32 +155,34 @@ class PreviewMount:
         self, call: Call, reader: PreviewReader, number: int, identity: _Identity
     ) -> tuple[OpenedPreview, Shared]:
         """Return the open request, which is opened if it is not. All callers wait for the same attempt."""
-        known, now = self._open.get(number), self._context.clock.monotonic()
-        if known is None or known.identity != identity or self._is_over(known, now):
+        known = self._open.pop(number, None)
+        if known is None or known.identity != identity or self._is_over(known):
             self._make_room()
             live, lost = call.generation, self._lost.pop(number, None)
             opening = asyncio.ensure_future(self._apart("open", lambda: _open(reader, number, identity, live, lost)))
-            # All callers may have gone when it fails.
-            opening.add_done_callback(lambda ended: None if ended.cancelled() else ended.exception())
-            known = self._open[number] = _Open(identity, opening, _shared(call.shared))
-        self._open.move_to_end(number)
+            known = _Open(identity, opening, _shared(call.shared))
+            opening.add_done_callback(partial(self._note_failure, known))
+        # The one that was used last is at the end.
+        self._open[number] = known
         try:
             return await asyncio.shield(known.opening), known.shared
-        except ProblemError:
-            known.failed_at = known.failed_at or self._context.clock.monotonic()
-            raise
         except GitopsError as error:
-            known.failed_at = known.failed_at or self._context.clock.monotonic()
             raise self._failure(error) from None
 
-    def _is_over(self, known: _Open, now: float) -> bool:
+    def _note_failure(self, opened: _Open, ended: asyncio.Task[OpenedPreview]) -> None:
+        # All callers may have gone by now, so the exception is looked at here.
+        if ended.cancelled() or ended.exception() is not None:
+            opened.failed_at = self._context.clock.monotonic()
+
+    def _is_over(self, known: _Open) -> bool:
         if not known.opening.done():
             return False
         if known.failed_at is not None:
-            return now >= known.failed_at + LOOK_S
+            return self._context.clock.monotonic() >= known.failed_at + LOOK_S
         return known.opening.result().until <= self._context.clock.now()
 
     def _make_room(self) -> None:
+        """Close requests that were not used for the longest time. Raises ProblemError 503 if all are being opened."""
         for number in [*self._open][: max(0, len(self._open) - MOST_OPEN + 1)]:
             if self._open[number].opening.done():
                 del self._open[number]
