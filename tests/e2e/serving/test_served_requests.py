@@ -8,7 +8,7 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -20,12 +20,15 @@ import httpx
 import pytest
 from markdown_it import MarkdownIt
 
+from gitops.core.errors import GitopsError
 from gitops.database import graph
 from gitops.forge.events import RequestAction, RequestEvent, TimerEvent
-from gitops.repository.wiring.previews import StoredScratch
+from gitops.repository.kept_previews import keep_preview, kept_preview
+from gitops.repository.served_previews import OpenedRepository, PreviewCopies, ServedPreviews
+from gitops.repository.wiring.previews import MachinePreviews, StoredScratch
 from gitops.repository.wiring.system import RandomIds, SystemClock
 from tests.e2e.conftest import ON_FORGES, Built
-from tests.support.bot_stage import ALICE, WRITERS, Stage, said
+from tests.support.bot_stage import ALICE, BOT, WRITERS, Stage, said
 from tests.support.clock import FixedClock
 from tests.support.loop import CLUSTER, CLUSTER_YAML, MAIN, SIGNERS, TRUSTED, Loop, email
 from tests.support.loop_data import load
@@ -322,3 +325,66 @@ def test_the_commands_of_the_page_answer_as_it_shows(tmp_path: Path) -> None:
                 assert found == expected
                 compared += 1
     assert compared == 2
+
+
+def directly(world: World, bench: MachinePreviews, pause: Callable[[float], object]) -> ServedPreviews:
+    """What a server reads, in this process."""
+    local = world.bench.stage.loop.local()
+    return ServedPreviews(lambda: OpenedRepository(local, local.rule(CLUSTER), bench), pause)
+
+
+def test_copies_are_made_in_the_turn_of_the_cluster(world: World) -> None:
+    world.previewed()
+    scratch = StoredScratch(str(world.copies.parent), CLUSTER)
+    shutil.rmtree(scratch.place(scratch.claims()[0]))
+    bench, paused = world.bench.bot().previews, list[float]()
+    assert isinstance(bench, MachinePreviews)
+    assert scratch.begin(datetime.now(UTC))
+    previews = directly(world, bench, paused.append)
+    commit = previews.look().records[1]
+    record = previews.record(1, commit)
+
+    def copies(previews: ServedPreviews, commit: str) -> PreviewCopies:
+        def accept(found: PreviewCopies) -> PreviewCopies:
+            graph.open_snapshot(found.roots["notes"])
+            return found
+
+        return previews.copies(record, commit, accept, writes=False, lost=None)
+
+    with pytest.raises(GitopsError, match="another preview of this cluster is running"):
+        copies(previews, commit)
+    assert sum(paused) == 20
+    with pytest.raises(GitopsError, match="its preview has changed"):
+        copies(directly(world, bench, lambda _: scratch.end()), "0" * 40)
+    assert scratch.begin(datetime.now(UTC))
+    made = copies(directly(world, bench, lambda _: scratch.end()), commit)
+    assert (made.number, made.place) == (1, scratch.place(scratch.claims()[0]))
+    # The turn is free again.
+    assert scratch.begin(datetime.now(UTC))
+
+
+@pytest.mark.parametrize(
+    ("files", "why"),
+    [
+        ({"cluster/notes.pg": b"node Note {\n    title: String @key\n    text: Bool\n}\n"}, "could not be copied"),
+        ({"cluster/notes.pg": b"node Note {\n"}, "its plan has errors"),
+    ],
+)
+def test_a_request_that_cannot_be_migrated_is_a_conflict(world: World, files: dict[str, bytes], why: str) -> None:
+    world.previewed()
+    local = world.bench.stage.loop.local()
+    # The record of an earlier head, moved to one that cannot be served: the bot would keep none.
+    position = local.position(local.rule(CLUSTER))
+    known = kept_preview(local, position, CLUSTER, 1)
+    assert known is not None
+    head = world.bench.stage.loop.commit(
+        "alice", {**files, "cluster/notes.gq": b"query titles() { match { $n: Note } return { $n.title } }"}
+    )
+    keep_preview(local, replace(known, head=head), 1, BOT, str(world.bench.stage.loop.key("bot")))
+    with world.server() as server:
+        answer = ask(server, AT + TITLES)
+        assert (answer.status_code, answer.json()["change_request"]["reason"]) == (409, "preview_not_served"), (
+            answer.text
+        )
+        assert why in answer.text
+        assert str(world.copies) not in answer.text
