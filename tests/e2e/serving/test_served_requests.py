@@ -339,7 +339,7 @@ def test_copies_are_made_in_the_turn_of_the_cluster(world: World) -> None:
     shutil.rmtree(scratch.place(scratch.claims()[0]))
     bench, paused = world.bench.bot().previews, list[float]()
     assert isinstance(bench, MachinePreviews)
-    assert scratch.begin(datetime.now(UTC))
+    assert scratch.begin(SystemClock().now())
     previews = directly(world, bench, paused.append)
     commit = previews.look().records[1]
     record = previews.record(1, commit)
@@ -356,35 +356,33 @@ def test_copies_are_made_in_the_turn_of_the_cluster(world: World) -> None:
     assert sum(paused) == 20
     with pytest.raises(GitopsError, match="its preview has changed"):
         copies(directly(world, bench, lambda _: scratch.end()), "0" * 40)
-    assert scratch.begin(datetime.now(UTC))
+    assert scratch.begin(SystemClock().now())
     made = copies(directly(world, bench, lambda _: scratch.end()), commit)
     assert (made.number, made.place) == (1, scratch.place(scratch.claims()[0]))
     # The turn is free again.
-    assert scratch.begin(datetime.now(UTC))
+    assert scratch.begin(SystemClock().now())
 
 
 @pytest.mark.parametrize(
-    ("files", "why"),
+    ("schema", "why"),
     [
-        ({"cluster/notes.pg": b"node Note {\n    title: String @key\n    text: Bool\n}\n"}, "could not be copied"),
-        ({"cluster/notes.pg": b"node Note {\n"}, "its plan has errors"),
+        ("node Note {\n    title: String @key\n    text: String\n}\n", "rows break a rule of its schema"),
+        ("node Note {\n", "its plan has errors"),
     ],
 )
-def test_a_request_that_cannot_be_migrated_is_a_conflict(world: World, files: dict[str, bytes], why: str) -> None:
+def test_a_request_that_cannot_be_served_is_a_conflict(world: World, schema: str, why: str) -> None:
     world.previewed()
-    local = world.bench.stage.loop.local()
-    # The record of an earlier head, moved to one that cannot be served: the bot would keep none.
-    position = local.position(local.rule(CLUSTER))
-    known = kept_preview(local, position, CLUSTER, 1)
+    loop = world.bench.stage.loop
+    load(loop, 3, "notes", "Note", "title", mode=graph.LoadMode.OVERWRITE)
+    local = loop.local()
+    known = kept_preview(local, local.position(local.rule(CLUSTER)), CLUSTER, 1)
     assert known is not None
-    head = world.bench.stage.loop.commit(
-        "alice", {**files, "cluster/notes.gq": b"query titles() { match { $n: Note } return { $n.title } }"}
-    )
-    keep_preview(local, replace(known, head=head), 1, BOT, str(world.bench.stage.loop.key("bot")))
+    queries = QUERIES.replace("title: $title", "title: $title, text: $title").encode()
+    head = loop.commit("alice", {"cluster/notes.pg": schema.encode(), "cluster/notes.gq": queries})
+    # The bot has previewed this head as well, with what it found.
+    keep_preview(local, replace(known, head=head), 1, BOT, str(loop.key("bot")))
     with world.server() as server:
         answer = ask(server, AT + TITLES)
-        assert (answer.status_code, answer.json()["change_request"]["reason"]) == (409, "preview_not_served"), (
-            answer.text
-        )
+        assert (answer.status_code, answer.json()["change_request"]) == (409, {"reason": "preview_not_served"})
         assert why in answer.text
         assert str(world.copies) not in answer.text
