@@ -6,7 +6,8 @@ An event is only a hint. Heads, authors and states are read again.
     HeadEvent                    plan the open requests with this head, which an earlier job planned without a token
     ReplanEvent                  plan an open request again, which an apply left for later
     CommentEvent                 execute the command in the comment
-    RequestEvent for `preview`   try an open request on copies of the live graphs; remove the copies of a closed one
+    RequestEvent for `preview`   try an open request on copies of the live graphs; remove the copies of a closed one; a
+                                 HeadEvent does the same for the open requests with this head
     RequestEvent for `apply`     a merged request: apply its target branch as after a push
     PushEvent                    a target branch: apply its newest commit, then plan the other open requests again;
                                  a signed approval or decision: apply what waited for it, then plan the requests of its cluster
@@ -113,7 +114,7 @@ def _carry_out(context: EventContext, verb: str, event: Event, cluster: str | No
                 if cluster in (None, rule.name):
                     yield from apply_cluster(context, rule, asked=isinstance(event, ManualEvent))
                     yield from plan_open_requests(context, rule)
-        case "preview", RequestEvent() | ManualEvent() | TimerEvent():
+        case "preview", RequestEvent() | HeadEvent() | ManualEvent() | TimerEvent():
             yield from preview_event(context, event)
         case "verify", QueueEvent() as group:
             yield from verify_group(context, group)

@@ -32,7 +32,7 @@ from gitops.core.clock import timestamp
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError
-from gitops.forge.events import ManualEvent, RequestAction, RequestEvent, TimerEvent
+from gitops.forge.events import HeadEvent, ManualEvent, RequestAction, RequestEvent, TimerEvent
 from gitops.forge.port import Account, ChangeRequest, CheckState
 from gitops.render.previews import status_words
 from gitops.repository.kept_previews import close_preview, keep_preview, kept_commits, kept_preview
@@ -59,13 +59,17 @@ class _Run:
     key: str
 
 
-def preview_event(context: EventContext, event: RequestEvent | ManualEvent | TimerEvent) -> Iterator[LogLine]:
-    """Preview the request of an event, or all open ones; remove the copies of a closed one, and expired ones by timer."""
+def preview_event(
+    context: EventContext, event: RequestEvent | HeadEvent | ManualEvent | TimerEvent
+) -> Iterator[LogLine]:
+    """Preview the request of an event, or all open ones; remove the copies of a closed one, and useless ones by timer."""
     match event:
         case RequestEvent(number=number, action=RequestAction.CLOSED | RequestAction.MERGED):
             yield from end_previews(context, number)
         case RequestEvent(number=number):
             yield from preview_requests(context, number)
+        case HeadEvent(head=head):
+            yield from preview_requests(context, head=head)
         case ManualEvent(inputs=inputs):
             wanted = dict(inputs).get("request", "")
             yield from preview_requests(context, int(wanted) if wanted.isdecimal() else None)
@@ -74,13 +78,13 @@ def preview_event(context: EventContext, event: RequestEvent | ManualEvent | Tim
             yield from preview_requests(context)
 
 
-def preview_requests(context: EventContext, number: int | None = None) -> Iterator[LogLine]:
-    """Preview the open requests, or only request `number`, that may be previewed without a command."""
+def preview_requests(context: EventContext, number: int | None = None, head: str | None = None) -> Iterator[LogLine]:
+    """Preview the open requests, or only `number` or those at `head`, that may be previewed without a command."""
     if not context.config.preview.enabled:
         yield LogLine("previews are off: preview.enabled in gitops.yaml is false")
         return
     for request in context.open_requests():
-        if number in (None, request.number):
+        if number in (None, request.number) and head in (None, request.head):
             yield from preview_request(context, request)
 
 
@@ -119,9 +123,10 @@ def end_previews(context: EventContext, number: int) -> Iterator[LogLine]:
 
 
 def sweep_previews(context: EventContext) -> Iterator[LogLine]:
-    """Remove the copies that have expired, and those of runs that crashed an hour ago or earlier.
+    """Remove the copies that have expired, those of runs that crashed an hour ago or earlier, and those of closed requests.
 
-    Previews of requests that were closed without an event are ended.
+    Previews of requests that were closed without an event are ended. While another preview of the cluster runs, the
+    copies of closed requests stay for the next time.
     """
     for rule in context.clusters:
         try:
@@ -133,6 +138,12 @@ def sweep_previews(context: EventContext) -> Iterator[LogLine]:
             yield error_line(f"previews of {rule.name}", error)
     now = context.repository.clock.now()
     yield from _removed(context, lambda claim: claim.has_expired(now), "expired")
+    yield from _removed(
+        context,
+        lambda claim: all(claim.request != request.number for request in context.open_requests()),
+        "request is closed",
+        alone=True,
+    )
 
 
 def _closed(context: EventContext, rule: ClusterRule, number: int) -> Iterator[LogLine]:
@@ -150,16 +161,25 @@ def _closed(context: EventContext, rule: ClusterRule, number: int) -> Iterator[L
         yield error_line(f"preview of request {number} for {rule.name}", error)
 
 
-def _removed(context: EventContext, chosen: Callable[[Claim], bool], why: str) -> Iterator[LogLine]:
+def _removed(
+    context: EventContext, chosen: Callable[[Claim], bool], why: str, *, alone: bool = False
+) -> Iterator[LogLine]:
+    """Remove the chosen copies. With `alone`, only if no preview of the cluster runs, whose request could be a new one."""
     for rule in context.clusters:
         try:
             scratch = _scratch(context, rule)
             if scratch is None:
                 continue
-            for claim in scratch.claims():
-                if chosen(claim):
-                    scratch.remove(claim)
-                    yield LogLine(f"{rule.name}: removed the copies of request {claim.request}: {why}")
+            if alone and not scratch.begin(context.repository.clock.now()):
+                continue
+            try:
+                for claim in scratch.claims():
+                    if chosen(claim):
+                        scratch.remove(claim)
+                        yield LogLine(f"{rule.name}: removed the copies of request {claim.request}: {why}")
+            finally:
+                if alone:
+                    scratch.end()
         except GitopsError as error:
             yield error_line(f"copies of {rule.name}", error)
 

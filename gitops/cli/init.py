@@ -30,12 +30,13 @@ from gitops.core.errors import GitopsError, UsageError
 from gitops.init.disk import create_file, list_files, read_file, read_templates, remove_file
 from gitops.init.files import (
     INSTALL_FOLDER,
-    REPORT_PIPELINES,
+    OPTIONAL_PIPELINES,
     REQUIREMENTS,
     FileState,
     ForgeKind,
     InitOutcome,
     InitRequest,
+    OptionalJobs,
     PublicKey,
     find_cluster,
     find_path,
@@ -82,7 +83,7 @@ def _init(options: argparse.Namespace) -> int:
     ask: Ask = _ask if on_terminal else lambda _, default: default
     made_key = _bot_key(options, checkout, ask)
     request, templates = _request(options, checkout, ask), read_templates()
-    if request.report and request.forge not in REPORT_PIPELINES:
+    if request.report and request.forge not in OPTIONAL_PIPELINES[OptionalJobs.REPORT]:
         detail = f"--report adds a job that publishes pages, which {request.forge} does not have"
         fix = "write the pages on the server after each apply: gitops report --output DIR"
         raise UsageError(Code.USAGE_ERROR, detail, fix=fix)
@@ -107,17 +108,18 @@ def _init(options: argparse.Namespace) -> int:
 
 
 def _upgrade(options: argparse.Namespace, checkout: Checkout) -> int:
-    """Upgrade the files that jobs install to the running version, and add jobs for `--forge` and `--strategies`."""
-    templates, read, strategies = read_templates(), partial(read_file, checkout.root), options.strategies
+    """Upgrade the files that jobs install to the running version, and add jobs for `--forge` and optional ones."""
+    templates, read = read_templates(), partial(read_file, checkout.root)
+    optional = [each for each in OptionalJobs if getattr(options, each.value)]
     # Hooks run the installed program.
     forge = None if options.forge in (None, ForgeKind.HOOKS) else ForgeKind(options.forge)
     jobs = (*chain(*JOBS.values()), REQUIREMENTS)
-    has_jobs = strategies or forge or any(read(path) is not None for path in jobs)
-    wanted = dependencies_of_jobs(templates, read, strategies=strategies)
+    has_jobs = optional or forge or any(read(path) is not None for path in jobs)
+    wanted = dependencies_of_jobs(templates, read, strategies=options.strategies)
     install = install_files(_wheel(options), wanted) if has_jobs else {}
     present = list_files(checkout.root, INSTALL_FOLDER)
     on_cloud = _is_on_cloud(checkout)
-    outcome = plan_upgrade(install, templates, read, present, strategies=strategies, forge=forge, cloud=on_cloud)
+    outcome = plan_upgrade(install, templates, read, present, optional=optional, forge=forge, cloud=on_cloud)
     changed = any(file.state is not FileState.SAME for file in outcome.files)
     added = [file.path for file in outcome.files if file.state is FileState.NEW]
     differ = (file for file in outcome.files if file.state is FileState.DIFFERS)
@@ -288,6 +290,8 @@ def _request(options: argparse.Namespace, checkout: Checkout, ask: Ask) -> InitR
         action=options.action,
         strategies=options.strategies,
         report=options.report,
+        previews=options.previews,
+        drills=options.drills,
         apply_in_jobs=options.apply_in_jobs,
         enterprise=forge == ForgeKind.GITHUB and not _is_on_cloud(checkout),
     )

@@ -31,11 +31,12 @@ _TRIGGERS = {
     "sweep": ("schedule",),
     "drift": ("schedule",),
     "drill": ("schedule",),
+    "preview": ("workflow_run", "pull_request_target", "schedule"),
     "tick": ("schedule",),
 }
 _NEEDED = ("plan", "apply", "sweep")
 _BY_A_SERVER = frozenset({"apply", "sweep"})
-_CALL = re.compile(r"\bgitops\s+(?:--as\s+\S+\s+)?bot\s+(plan|command|apply|verify|sweep|drift|drill|tick)\b")
+_CALL = re.compile(r"\bgitops\s+(?:--as\s+\S+\s+)?bot\s+(plan|preview|command|apply|verify|sweep|drift|drill|tick)\b")
 ACTION = re.compile(r"(^|/)gitops(@|$)")
 CHECKOUT = re.compile(r"actions/checkout")
 _SECRET = re.compile(r"\bsecrets\s*[.\[]")

@@ -18,9 +18,13 @@ from pathlib import Path
 import gitops
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, RemoteError, system_reason
-from gitops.init.files import GITEA_APPLIES, PIPELINES, REPORT_PIPELINES, STRATEGIES_PIPELINES
+from gitops.init.files import GITEA_APPLIES, OPTIONAL_PIPELINES, PIPELINES
 
-_JOBS = (*PIPELINES.values(), GITEA_APPLIES, *STRATEGIES_PIPELINES.values(), *REPORT_PIPELINES.values())
+_JOBS = (
+    *PIPELINES.values(),
+    GITEA_APPLIES,
+    *chain.from_iterable(forges.values() for forges in OPTIONAL_PIPELINES.values()),
+)
 _TEMPLATES = (
     "gitops.yaml",
     "cluster/cluster.yaml",

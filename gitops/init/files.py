@@ -72,6 +72,15 @@ ACTION_FOLDERS: Mapping[ForgeKind, str] = {
 }
 
 
+class OptionalJobs(StrEnum):
+    """Jobs that a repository gets only if it asks for them. The values are the names of the options."""
+
+    STRATEGIES = "strategies"
+    REPORT = "report"
+    PREVIEWS = "previews"
+    DRILLS = "drills"
+
+
 class FileState(StrEnum):
     """State of a file. OWN means that the repository has its own version, which does not change.
 
@@ -167,8 +176,9 @@ class InitRequest:
     `accounts` pairs forge accounts (`github:583231`) with approvers. `action` is where workflows find the action: a
     copy in the repository, or one pinned by commit. `enterprise` means a self-hosted GitHub, which lacks some workflow
     keys. `found` is the existing content of the cluster folder. With `strategies`, jobs run ticks and get the settings
-    to reach a target. With `report`, a job publishes the pages of `gitops report`. With `apply_in_jobs`, jobs apply even on
-    a forge that cannot keep secrets from other workflows.
+    to reach a target. With `report`, a job publishes the pages of `gitops report`. With `previews`, change requests are
+    previewed, and with `drills`, restores are tried each week. With `apply_in_jobs`, jobs apply even on a forge that cannot
+    keep secrets from other workflows.
     """
 
     cluster: str
@@ -188,6 +198,14 @@ class InitRequest:
     report: bool = False
     apply_in_jobs: bool = False
     found: FoundCluster = field(default_factory=FoundCluster)
+    previews: bool = False
+    drills: bool = False
+
+    @property
+    def optional(self) -> tuple[OptionalJobs, ...]:
+        """The optional jobs of this request, which on Gitea a server does in their place unless jobs apply."""
+        in_jobs = self.forge is not ForgeKind.GITEA or self.apply_in_jobs
+        return tuple(each for each in OptionalJobs if in_jobs and getattr(self, each.value))
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,11 +267,11 @@ def init(
             lacks = missing_includes(path, before, content)
             state = FileState.OWN if path in kept or (path == GITLAB_CI and not lacks) else FileState.DIFFERS
         if state is FileState.DIFFERS:
-            extra = " --strategies" if request.strategies else ""
+            extra = "".join(f" --{each}" for each in request.optional if each is not OptionalJobs.REPORT)
             renew = f"; gitops init --upgrade{extra} renews it" if path in install else ""
             fix = f"{INCLUDES}: {'; '.join(f'- {line}' for line in lacks)}" if lacks else None
             if path in _RULES and request.forge is not ForgeKind.HOOKS:
-                fix = f"to add jobs that work by these rules: gitops init --upgrade --forge {request.forge}"
+                fix = f"to add jobs that work by these rules: gitops init --upgrade --forge {request.forge}{extra}"
             detail = f"{path} exists with different content; it was not changed{renew}"
             found.add(Code.INIT_FILE_DIFFERS, path, detail, fix=fix)
         files.append(InitFile(path, content, state, before))
@@ -308,6 +326,7 @@ def _kept_rules(
         and known.issuperset((name, key.blob) for name, key in people)
         and all(trust.may_approve(name) for name, _ in request.approvers[1:])
         and set(trust.accounts).issuperset(request.accounts)
+        and (config.preview.enabled or not request.previews)
     )
     return _RULES if agrees else frozenset()
 
@@ -396,10 +415,8 @@ def _files(request: InitRequest, templates: Mapping[str, str]) -> dict[str, byte
     pipelines = dict(PIPELINES[request.forge])
     if request.forge is ForgeKind.GITEA and request.apply_in_jobs:
         pipelines = dict(GITEA_APPLIES)
-    if request.strategies and (request.forge is not ForgeKind.GITEA or request.apply_in_jobs):
-        pipelines |= STRATEGIES_PIPELINES[request.forge]
-    if request.report:
-        pipelines |= REPORT_PIPELINES[request.forge]
+    for each in request.optional:
+        pipelines |= OPTIONAL_PIPELINES[each].get(request.forge, {})
     made |= schema_files()
     for path, name in {**_cluster_files(request), **pipelines}.items():
         made[path] = _fill(request, templates[name])
@@ -500,28 +517,35 @@ SEVERAL_EVENTS: Mapping[ForgeKind, str] = {
 }
 """The workflow of earlier releases with the jobs of all events, which `upgrade` splits."""
 
-STRATEGIES_PIPELINES: Mapping[ForgeKind, Mapping[str, str]] = {
-    ForgeKind.GITHUB: {".github/workflows/gitops-strategies.yml": "github/gitops-strategies.yml"},
-    ForgeKind.GITEA: {".gitea/workflows/gitops-strategies.yml": "gitea/gitops-strategies.yml"},
-    ForgeKind.GITLAB: {".gitlab/gitops-strategies.gitlab-ci.yml": "gitlab/gitops-strategies.gitlab-ci.yml"},
-    ForgeKind.HOOKS: {},
+OPTIONAL_PIPELINES: Mapping[OptionalJobs, Mapping[ForgeKind, Mapping[str, str]]] = {
+    jobs: {
+        ForgeKind.GITHUB: {f".github/workflows/gitops-{name}.yml": f"github/gitops-{name}.yml" for name in names},
+        ForgeKind.GITEA: {f".gitea/workflows/gitops-{names[0]}.yml": f"gitea/gitops-{names[0]}.yml"},
+        ForgeKind.GITLAB: {f".gitlab/gitops-{names[0]}.gitlab-ci.yml": f"gitlab/gitops-{names[0]}.gitlab-ci.yml"},
+    }
+    for jobs, names in {
+        OptionalJobs.STRATEGIES: ("strategies",),
+        OptionalJobs.PREVIEWS: ("preview", "preview-command"),
+        OptionalJobs.DRILLS: ("drill",),
+    }.items()
+} | {
+    OptionalJobs.REPORT: {
+        ForgeKind.GITHUB: {".github/workflows/gitops-report.yml": "github/gitops-report.yml"},
+        ForgeKind.GITLAB: {".gitlab/gitops-report.gitlab-ci.yml": "gitlab/gitops-report.gitlab-ci.yml"},
+    }
 }
-"""The jobs that run ticks, by path, with the names of their templates."""
-
-REPORT_PIPELINES: Mapping[ForgeKind, Mapping[str, str]] = {
-    ForgeKind.GITHUB: {".github/workflows/gitops-report.yml": "github/gitops-report.yml"},
-    ForgeKind.GITLAB: {".gitlab/gitops-report.gitlab-ci.yml": "gitlab/gitops-report.gitlab-ci.yml"},
-}
-"""The jobs that publish reports, by path, with the names of their templates. The other forges publish no pages."""
+"""The optional jobs by path, with the names of their templates. Only GitHub and GitLab publish pages."""
 
 
 def _fill(request: InitRequest, template: str) -> bytes:
     flags = {
         "accounts": bool(request.accounts),
         "cloud": not request.enterprise,
+        "drills": request.drills,
         "forge": request.forge is not ForgeKind.HOOKS,
         "paths": request.path != ".",
         "pause": True,
+        "previews": request.previews,
         "report": request.report,
         "secrets": request.strategies or request.storage is not None,
         "storage": request.storage is not None,
@@ -569,10 +593,16 @@ def _values(request: InitRequest) -> Mapping[str, str]:
         "PATHS": ", ".join(json.dumps(path) for path in (f"{request.path}/**", CONFIG_FILE, ".gitops/**")),
         "REPOSITORY": _scalar(request.repository),
         "SCHEMAS": SCHEMA_FOLDER,
+        "SCRATCH": json.dumps(scratch_of(request.storage), ensure_ascii=False),
         "STORAGE": json.dumps(request.storage, ensure_ascii=False),
         "SWITCH": PAUSE_SWITCH,
         "UP": _up(request),
     }
+
+
+def scratch_of(storage: str | None) -> str:
+    """Return where the copies of previews are, for graphs at a storage root: next to them, never inside a graph."""
+    return "previews" if storage is None or not storage.startswith("s3://") else f"{storage.rstrip('/')}/previews"
 
 
 def _up(request: InitRequest) -> str:

@@ -1,7 +1,7 @@
-"""Files that jobs install, and upgrades of a repository's jobs: installation, copies of the action, and tick jobs.
+"""Files that jobs install, and upgrades of a repository's jobs: installation, copies of the action, and optional jobs.
 
 Workflows are not changed, because they define when the bot runs, and may have been customised; only earlier ones are split
-(`gitops.init.split`). The tick jobs are a separate file, which is created if it is missing, with the action, storage and
+(`gitops.init.split`). Optional jobs are separate files, which are created if they are missing, with the action, storage and
 host of the other jobs.
 """
 
@@ -14,7 +14,7 @@ import re
 import tomllib
 import zipfile
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from hashlib import sha256
 from importlib import metadata
 from pathlib import Path
@@ -30,15 +30,16 @@ from gitops.init.files import (
     GITEA_APPLIES,
     INSTALL_FOLDER,
     LOCAL_ACTION,
+    OPTIONAL_PIPELINES,
     PAUSE_SWITCH,
     PIPELINES,
     REQUIREMENTS,
     SEVERAL_EVENTS,
-    STRATEGIES_PIPELINES,
     FileState,
     ForgeKind,
     InitFile,
     InitOutcome,
+    OptionalJobs,
     fill,
     schema_files,
     values_of_bot,
@@ -59,6 +60,16 @@ _PINNED_ACTION = re.compile(r"uses: ([A-Za-z0-9_./-]+/gitops@[0-9a-f]{40})$", re
 _DRIVER = re.compile(rb"^psycopg==", re.MULTILINE)
 _STORAGE = re.compile(rb"^storage:", re.MULTILINE)
 
+_BY_A_SERVER: Mapping[OptionalJobs, tuple[str, str]] = {
+    OptionalJobs.STRATEGIES: ("runs ticks", "gitops bot serve --repo REPO --queue FILE --forge gitea --tick-every 5m"),
+    OptionalJobs.PREVIEWS: ("previews change requests", "gitops bot serve --repo REPO --queue FILE --forge gitea"),
+    OptionalJobs.DRILLS: (
+        "runs restore drills",
+        "on the server, each week: gitops bot drill --repo REPO --forge gitea",
+    ),
+}
+"""What a server does in place of jobs, and the command for it."""
+
 Read = Callable[[str], bytes | None]
 """Reads a file of the repository by its path; None if it does not exist."""
 
@@ -78,7 +89,7 @@ def upgrade(
     existing: Read,
     present: Iterable[str],
     *,
-    strategies: bool = False,
+    optional: Collection[OptionalJobs] = (),
     forge: ForgeKind | None = None,
     cloud: bool = True,
 ) -> InitOutcome:
@@ -86,8 +97,8 @@ def upgrade(
 
     `present` are the names in the installation folder, where a wheel of a different version is obsolete. `templates`
     are the templates of `init`. With `forge`, all jobs are also created if the repository has none for this forge; `cloud`
-    means that it is not a self-hosted GitHub. With `strategies`, the tick jobs are also created, unless they exist. Raises
-    UsageError `usage_error` if there are no rules, or no bot jobs to copy settings from.
+    means that it is not a self-hosted GitHub. The `optional` jobs are also created, unless they exist. Raises UsageError
+    `usage_error` if there are no rules, or no bot jobs to copy settings from.
     """
     actions = (f"{folder}/action.yml" for folder in ACTION_FOLDERS.values())
     copies = {path: templates["action.yml"].encode() for path in actions if existing(path) is not None}
@@ -97,7 +108,7 @@ def upgrade(
         changed = FileState.NEW if before is None else FileState.RENEWED
         files.append(InitFile(path, content, FileState.SAME if before == content else changed, before))
     chosen = forge or next((kind for kind, paths in JOBS.items() if any(map(existing, paths))), None)
-    added = _added_jobs(templates, existing, chosen, strategies=strategies, cloud=cloud) if strategies or forge else {}
+    added = _added_jobs(templates, existing, chosen, optional, cloud=cloud) if optional or forge else {}
     for path, content in added.items():
         before = existing(path)
         state = FileState.NEW if before is None else FileState.SAME if before == content else FileState.DIFFERS
@@ -121,29 +132,39 @@ def _split(templates: Mapping[str, str], existing: Read) -> SplitOutcome:
     kind = next((kind for kind, path in SEVERAL_EVENTS.items() if existing(path) is not None), None)
     if content is None or kind is None:
         return SplitOutcome()
-    values, flags = _settings(kind, existing, parse_bot_config(content), strategies=False, cloud=True)
+    values, flags = _settings(kind, existing, parse_bot_config(content), (), cloud=True)
     return split_workflows(templates, existing, values, flags)
 
 
 def _added_jobs(
-    templates: Mapping[str, str], existing: Read, kind: ForgeKind | None, *, strategies: bool, cloud: bool
+    templates: Mapping[str, str],
+    existing: Read,
+    kind: ForgeKind | None,
+    optional: Collection[OptionalJobs],
+    *,
+    cloud: bool,
 ) -> dict[str, bytes]:
-    """Return all jobs of a forge if there are none, by the rules of the repository; else tick jobs like the existing jobs."""
+    """Return all jobs of a forge if there are none, by the rules of the repository; else `optional` ones like the others."""
+    words = "".join(f" --{each}" for each in optional)
     content = existing(CONFIG_FILE)
     if content is None:
-        fix = f"gitops init{' --strategies' if strategies else ''} --new-bot-key FILE"
+        fix = f"gitops init{words} --new-bot-key FILE"
         raise UsageError(Code.USAGE_ERROR, f"{CONFIG_FILE} is missing", fix=fix)
     if kind is None:
         detail = f"no jobs of the bot are here: {', '.join(paths[0] for paths in JOBS.values())} are missing"
-        raise UsageError(Code.USAGE_ERROR, detail, fix="gitops init --upgrade --strategies --forge github|gitlab|gitea")
+        raise UsageError(Code.USAGE_ERROR, detail, fix=f"gitops init --upgrade{words} --forge github|gitlab|gitea")
     applies = (*GITEA_APPLIES, SEVERAL_EVENTS[ForgeKind.GITEA])
-    if strategies and kind is ForgeKind.GITEA and not any(map(existing, applies)):
-        detail = "on Gitea and Forgejo, the server runs ticks, because everyone with write access can read the secrets of jobs"
-        fix = "gitops bot serve --repo REPO --queue FILE --forge gitea --tick-every 5m"
+    if optional and kind is ForgeKind.GITEA and not any(map(existing, applies)):
+        work, fix = _BY_A_SERVER[next(iter(optional))]
+        detail = (
+            f"on Gitea and Forgejo, the server {work}, because everyone with write access can read the secrets of jobs"
+        )
         raise UsageError(Code.USAGE_ERROR, detail, fix=fix)
-    values, flags = _settings(kind, existing, parse_bot_config(content), strategies=strategies, cloud=cloud)
+    values, flags = _settings(kind, existing, parse_bot_config(content), optional, cloud=cloud)
     new = not any(map(existing, JOBS.get(kind, ())))
-    names = {**(PIPELINES[kind] if new else {}), **(STRATEGIES_PIPELINES[kind] if strategies else {})}
+    names = dict(PIPELINES[kind]) if new else {}
+    for each in optional:
+        names |= OPTIONAL_PIPELINES[each].get(kind, {})
     made = {path: fill(templates[name], values, flags) for path, name in names.items()}
     if new and kind in ACTION_FOLDERS:
         made[f"{ACTION_FOLDERS[kind]}/action.yml"] = templates["action.yml"].encode()
@@ -151,7 +172,7 @@ def _added_jobs(
 
 
 def _settings(
-    kind: ForgeKind, existing: Read, config: BotConfig, *, strategies: bool, cloud: bool
+    kind: ForgeKind, existing: Read, config: BotConfig, optional: Collection[OptionalJobs], *, cloud: bool
 ) -> tuple[dict[str, str], dict[str, bool]]:
     """Return the values and flags of templates: those of the existing jobs, otherwise by the rules of the repository."""
     jobs = next((found for path in JOBS.get(kind, ()) if (found := existing(path)) is not None), None)
@@ -162,24 +183,21 @@ def _settings(
         stored = any(map(_STORAGE.search, declared))
         flags = {
             "cloud": cloud,
-            "pause": True,
-            "report": False,
-            "secrets": strategies or stored,
+            "secrets": OptionalJobs.STRATEGIES in optional or stored,
             "storage": stored,
-            "strategies": strategies,
+            "strategies": OptionalJobs.STRATEGIES in optional,
         }
     else:
         text = jobs.decode("utf-8", "replace")
         stored, ticks = "AWS_ACCESS_KEY_ID: $" in text, "MZ_URL: $" in text
         flags = {
             "cloud": "deployment: false" in text,
-            "pause": True,
-            "report": False,
             "secrets": stored or ticks,
             "storage": stored,
             "strategies": ticks,
         }
-    flags["paths"] = "." not in folders
+    flags |= {each.value: each in optional for each in OptionalJobs if each is not OptionalJobs.STRATEGIES}
+    flags |= {"paths": "." not in folders, "pause": True}
     pinned = _PINNED_ACTION.search((jobs or b"").decode("utf-8", "replace"))
     watched = (*(f"{folder}/**" for folder in folders), CONFIG_FILE, ".gitops/**")
     values = {

@@ -11,11 +11,12 @@ from gitops.core.dataclass import dataclass
 from gitops.init.files import (
     CODEOWNERS,
     INCLUDES,
+    OPTIONAL_PIPELINES,
     PIPELINES,
     REQUIREMENTS,
-    STRATEGIES_PIPELINES,
     ForgeKind,
     InitRequest,
+    OptionalJobs,
     code_owners,
 )
 
@@ -50,9 +51,7 @@ def next_steps(request: InitRequest, server: str | None = None, bot_key: str | N
             before, after = _gitea_jobs(request, key)
         case ForgeKind.GITEA:
             before, after = _gitea_server(request, key)
-    if request.strategies and (request.forge is not ForgeKind.GITEA or request.apply_in_jobs):
-        after += _strategies(request.forge, server or "SERVER")
-    after += _publication(request.forge) if request.report else []
+    after += _of_optional(request.optional, request.forge, server or "SERVER", request, key)
     commit = _git("commit", "--message", f"Start the cluster {request.cluster}")
     push = (_git("add", "--all"), commit, _git("push", "origin", f"HEAD:refs/heads/{request.branch}"))
     named = ("--repo", ".", "--cluster", request.cluster)
@@ -94,32 +93,132 @@ def upgrade_steps(
     new = [kind for kind, paths in PIPELINES.items() if not split and not paths.keys().isdisjoint(added)]
     kept = [kind for kind in new if kind is not ForgeKind.GITEA]
     commit = (_git("add", "--all"), _git("commit", "--message", f"Run cluster-gitops {version}"))
-    forges = [kind for kind, paths in STRATEGIES_PIPELINES.items() if not paths.keys().isdisjoint(added)]
+    found = [
+        (jobs, kind)
+        for jobs, forges in OPTIONAL_PIPELINES.items()
+        for kind, paths in forges.items()
+        if not paths.keys().isdisjoint(added)
+    ]
     return (
         SetupStep("Review what changed", (_git("status"), _git("diff", "--", REQUIREMENTS))),
-        *(_join_strategies(kind) for kind in forges if kind not in new),
+        *(step for jobs, kind in found if kind not in new for step in _join(jobs, kind)),
         *([SetupStep(f"{INCLUDES}:", ("include:", *(f"  - {line}" for line in includes)))] if includes else []),
         *(
             SetupStep(f"Give the jobs their secrets and permissions, as docs/forge-{kind}.md describes")
             for kind in kept
         ),
         SetupStep(f"Propose it like every change: the jobs run version {version} once it is merged", commit),
-        *(step for kind in forges for step in _strategies(kind, "SERVER")),
+        *(step for kind in ForgeKind for step in _of_optional([j for j, k in found if k is kind], kind, "SERVER")),
     )
 
 
-def _join_strategies(forge: ForgeKind) -> SetupStep:
-    """Describe how to prepare the other jobs, which `init --upgrade` does not change."""
-    if forge is ForgeKind.GITLAB:
-        return SetupStep(
-            "Include .gitlab/gitops-strategies.gitlab-ci.yml in .gitlab-ci.yml, and in .gitlab/gitops.gitlab-ci.yml end the rules"
-            ' of gitops-sweep and gitops-drift, and that of gitops-apply for "web", with && $GITOPS_VERB != "tick"'
+def _join(jobs: OptionalJobs, forge: ForgeKind) -> list[SetupStep]:
+    """Describe how to prepare the other jobs and the rules, which `init --upgrade` does not change."""
+    steps = []
+    if jobs is OptionalJobs.PREVIEWS:
+        steps.append(
+            SetupStep(
+                f"Let the bot preview requests, in {CONFIG_FILE}, with a folder next to the graphs, such as"
+                " s3://bucket/prefix/previews if they are in s3://bucket/prefix:",
+                ("preview:", "  enabled: true", "  scratch: previews"),
+            )
         )
-    return SetupStep(
-        f"In .{forge}/workflows/gitops-*.yml give the action the target too, in the jobs post, command, apply and sweep:"
-        " env: {MZ_URL: ${{ secrets.MZ_URL }}}. Without it no plan says what its strategies would do, and the rows of a merged"
-        " change wait for the next tick"
-    )
+    if forge is ForgeKind.GITLAB:
+        (path,) = OPTIONAL_PIPELINES[jobs][forge]
+        text = (
+            f"Include {path} in .gitlab-ci.yml, and in the files of .gitlab/ end the rules of gitops-sweep, gitops-drift and"
+            ' pages, and that of gitops-apply for "web", with && $GITOPS_VERB == null'
+        )
+        return [*steps, SetupStep(text)]
+    if jobs is OptionalJobs.STRATEGIES:
+        text = (
+            f"In .{forge}/workflows/gitops-*.yml give the action the target too, in the jobs post, command, apply and sweep:"
+            " env: {MZ_URL: ${{ secrets.MZ_URL }}}. Without it no plan says what its strategies would do, and the rows of a"
+            " merged change wait for the next tick"
+        )
+        steps.append(SetupStep(text))
+    elif jobs is OptionalJobs.PREVIEWS and forge is ForgeKind.GITHUB:
+        text = (
+            "In .github/workflows/gitops-command.yml end the condition with && !startsWith(github.event.comment.body,"
+            " '/gitops preview'): the other job carries it out, which can only read graphs"
+        )
+        steps.append(SetupStep(text))
+    return steps
+
+
+def _of_optional(
+    optional: Collection[OptionalJobs],
+    forge: ForgeKind,
+    server: str,
+    request: InitRequest | None = None,
+    key: str = "KEY",
+) -> list[SetupStep]:
+    """Describe what optional jobs need before their first run. Without the `request`, the reader fills in its values."""
+    steps: list[SetupStep] = []
+    if OptionalJobs.STRATEGIES in optional:
+        steps += _strategies(forge, server)
+    if OptionalJobs.REPORT in optional:
+        steps += _publication(forge)
+    if verbs := [verb for jobs, verb in _READING.items() if jobs in optional]:
+        writes = ", and write below preview.scratch" if OptionalJobs.PREVIEWS in optional else ""
+        branch, storage = ("BRANCH", None) if request is None else (request.branch, request.storage)
+        steps += _reader(forge, f"can only read the bucket{writes}", branch, storage or "s3://BUCKET/PREFIX", key)
+        steps += [step for verb in verbs for step in _timer(verb, forge, server)]
+    return steps
+
+
+_READING = {OptionalJobs.PREVIEWS: "preview", OptionalJobs.DRILLS: "drill"}
+"""The verbs of jobs that must not write to live graphs."""
+
+
+def _reader(forge: ForgeKind, may: str, branch: str, storage: str, key: str) -> list[SetupStep]:
+    """Describe the credentials of jobs that only read graphs: what they may do, and where they are."""
+    match forge:
+        case ForgeKind.GITHUB:
+            variable = "gh variable set {} --env gitops-read --body {}"
+            text = (
+                "Create the environment `gitops-read` too, with the same GITOPS_SIGNING_KEY and GITOPS_TOKEN, and with a role"
+                f" or a key that {may} (docs/init.md has its policy)"
+            )
+            commands = (
+                *_environment("gitops-read", branch),
+                f"gh secret set GITOPS_SIGNING_KEY --env gitops-read < {key}",
+                variable.format("GITOPS_STORAGE", shlex.quote(storage)),
+                variable.format("AWS_REGION", "REGION"),
+                variable.format("AWS_ROLE_ARN", "arn:aws:iam::ACCOUNT:role/READER"),
+            )
+            return [SetupStep(text, commands)]
+        case ForgeKind.GITLAB:
+            text = (
+                "Add the protected variables AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY with the environment scope"
+                f" gitops-read, of a key that {may}"
+            )
+            return [SetupStep(text)]
+        case ForgeKind.GITEA:
+            text = f"Add the secrets READ_AWS_ACCESS_KEY_ID and READ_AWS_SECRET_ACCESS_KEY, of a key that {may}"
+            return [SetupStep(text)]
+        case ForgeKind.HOOKS:
+            return []
+
+
+_OFTEN = {"preview": ("every ten minutes", "*/10 * * * *"), "drill": ("each week", "0 3 * * 0")}
+"""How often a verb runs, in words and as a schedule."""
+
+
+def _timer(verb: str, forge: ForgeKind, server: str) -> list[SetupStep]:
+    """Describe how a verb is started where its job file does not say it."""
+    words, cron = _OFTEN[verb]
+    if forge is ForgeKind.GITLAB:
+        text = f"Add a schedule {words} ({cron}) with the variable GITOPS_VERB = {verb} (Build > Pipeline schedules)"
+        return [SetupStep(text)]
+    if forge is ForgeKind.HOOKS:
+        command = shlex.join(("gitops", "bot", verb, "--repo", server))
+        return [SetupStep(f"On the server, run this {words} ({cron})", (command,))]
+    if forge is ForgeKind.GITHUB:
+        return [
+            SetupStep(f"Run the first {verb}; later ones start by themselves", (f"gh workflow run gitops-{verb}.yml",))
+        ]
+    return []
 
 
 def _publication(forge: ForgeKind) -> list[SetupStep]:
@@ -192,13 +291,11 @@ def _configure_server(request: InitRequest, server: str | None, key: str) -> Set
 
 
 def _github(request: InitRequest, key: str) -> tuple[list[SetupStep], list[SetupStep]]:
-    environment, policy = "repos/{owner}/{repo}/environments/gitops", "'deployment_branch_policy"
-    create = (
-        f"gh api --method PUT {environment} -F {policy}[protected_branches]=false' -F {policy}[custom_branch_policies]=true'",
-        f"gh api --method POST {environment}/deployment-branch-policies -f {shlex.quote(f'name={request.branch}')}",
-    )
     before = [
-        SetupStep("Create the environment `gitops`, only for the target branch (Settings > Environments)", create),
+        SetupStep(
+            "Create the environment `gitops`, only for the target branch (Settings > Environments)",
+            _environment("gitops", request.branch),
+        ),
         SetupStep("Add the bot's key to the environment", (f"gh secret set GITOPS_SIGNING_KEY --env gitops < {key}",)),
         *_github_storage(request),
     ]
@@ -225,6 +322,15 @@ def _github(request: InitRequest, key: str) -> tuple[list[SetupStep], list[Setup
         " repositories pay for. To change it, edit its cron line"
     )
     return before, [*after, SetupStep(text, ("grep -n cron .github/workflows/gitops-sweep.yml",))]
+
+
+def _environment(name: str, branch: str) -> tuple[str, str]:
+    """Return the commands that create an environment for one branch."""
+    environment, policy = f"repos/{{owner}}/{{repo}}/environments/{name}", "'deployment_branch_policy"
+    return (
+        f"gh api --method PUT {environment} -F {policy}[protected_branches]=false' -F {policy}[custom_branch_policies]=true'",
+        f"gh api --method POST {environment}/deployment-branch-policies -f {shlex.quote(f'name={branch}')}",
+    )
 
 
 def _github_storage(request: InitRequest) -> list[SetupStep]:
@@ -335,7 +441,11 @@ def _gitea_server(request: InitRequest, key: str) -> tuple[list[SetupStep], list
         "Add a webhook of type Gitea for https://SERVER/hooks/gitea with the server's secret and the events push, pull request,"
         " pull request synchronized, pull request comment and pull request reviewed (Settings > Webhooks)"
     )
-    return [account, serve, hook], [_gitea_protection(request)]
+    weekly = ("gitops", "bot", "drill", "--repo", clone, "--forge", "gitea")
+    drills = (
+        [SetupStep("On the server, run this each week (0 3 * * 0)", (shlex.join(weekly),))] if request.drills else []
+    )
+    return [account, serve, hook], [_gitea_protection(request), *drills]
 
 
 def _gitea_protection(request: InitRequest) -> SetupStep:

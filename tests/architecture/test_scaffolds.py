@@ -27,6 +27,8 @@ VARIANTS = [
         ("enterprise", {"enterprise": True, "strategies": True}),
         ("report", {"report": True}),
         ("strategies", {"storage": "s3://bucket/brain", "strategies": True}),
+        ("previews", {"previews": True, "drills": True}),
+        ("readers", {"storage": "s3://bucket/brain", "previews": True, "drills": True}),
         ("server", {"apply_in_jobs": False}),
     )
     if name not in {"github": ["server"], "gitea": ["enterprise", "report"]}[forge]
@@ -108,8 +110,13 @@ def test_the_action_is_clean(tmp_path):
 
 @pytest.mark.parametrize(
     "given",
-    [{}, {"storage": "s3://bucket/brain", "strategies": True}, {"report": True}],
-    ids=["plain", "strategies", "report"],
+    [
+        {},
+        {"storage": "s3://bucket/brain", "strategies": True},
+        {"report": True},
+        {"storage": "s3://bucket/brain", "previews": True, "drills": True},
+    ],
+    ids=["plain", "strategies", "report", "readers"],
 )
 def test_pipelines_of_gitlab_fit_their_schema(given, tmp_path):
     files = made("gitlab", **given)
@@ -306,6 +313,35 @@ def test_only_the_jobs_that_use_the_bucket_get_a_token_for_its_role():
         assert uses == ("id-token" in job["permissions"]) == bool(role), name
         assert all(given["output-env-credentials"] is False for given in role)
     assert not any(b"id-token" in text or b"AWS_" in text for path, text in made().items() if "/workflows/" in path)
+
+
+def test_previews_and_drills_get_storage_credentials_that_no_other_job_has():
+    """A change request can be previewed and a restore be tried without a job that could write to a live graph."""
+    given = {"storage": "s3://bucket/brain", "previews": True, "drills": True}
+    readers = {f"gitops-{name}.yml" for name in ("preview", "preview-command", "drill")}
+    workflows = {
+        path.rpartition("/")[2]: text for path, text in made("github", **given).items() if "/workflows/" in path
+    }
+    jobs = {name: job for name, text in workflows.items() for job in yaml.safe_load(text)["jobs"].values()}
+    at = {name: job["environment"]["name"] for name, job in jobs.items() if "environment" in job}
+    assert {name for name, where in at.items() if where == "gitops-read"} == readers
+    commands = [jobs[name]["if"].split(" && ")[2:] for name in ("gitops-command.yml", "gitops-preview-command.yml")]
+    word = "startsWith(github.event.comment.body, '/gitops preview')"
+    assert commands == [["startsWith(github.event.comment.body, '/gitops')", f"!{word}"], [word]]
+    for path, text in made("gitea", **given).items():
+        if "/workflows/" in path:
+            assert (b"secrets.READ_AWS_" in text) == (path.rpartition("/")[2] in readers), path
+            assert b"secrets.AWS_" not in text or b"secrets.READ_AWS_" not in text, path
+    pipelines = {
+        n: job
+        for p, t in made("gitlab", **given).items()
+        if p.startswith(".gitlab/")
+        for n, job in yaml.safe_load(t).items()
+    }
+    scoped = {
+        name for name, job in pipelines.items() if job.get("environment") == {"name": "gitops-read", "action": "access"}
+    }
+    assert scoped == {"gitops-preview", "gitops-drill"}
 
 
 def test_no_script_of_the_action_holds_an_expression():

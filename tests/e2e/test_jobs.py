@@ -411,8 +411,8 @@ def test_a_comment_that_is_no_command_starts_nothing(tmp_path: Path) -> None:
 
 
 def jobs_of_gitlab() -> dict[str, dict[str, Any]]:
-    """The jobs of the pipeline, and of ticks, with what they extend."""
-    files = made("gitlab", strategies=True)
+    """The jobs of the pipeline, and of ticks, previews and drills, with what they extend."""
+    files = made("gitlab", strategies=True, previews=True, drills=True)
     form = {n: job for path in files if path.startswith(".gitlab/") for n, job in yaml.safe_load(files[path]).items()}
 
     def whole(name: str) -> dict[str, Any]:
@@ -422,7 +422,15 @@ def jobs_of_gitlab() -> dict[str, dict[str, Any]]:
     return {name: whole(name) for name in form if not name.startswith(".")}
 
 
-WRITES = ("gitops-command", "gitops-apply", "gitops-sweep", "gitops-drift", "gitops-tick")
+WRITES = (
+    "gitops-command",
+    "gitops-apply",
+    "gitops-sweep",
+    "gitops-drift",
+    "gitops-tick",
+    "gitops-preview",
+    "gitops-drill",
+)
 
 
 def checkout_of_a_request(folder: Path, install: Mapping[str, bytes], brought: Mapping[str, bytes]) -> None:
@@ -478,13 +486,15 @@ def test_a_job_of_gitlab_runs_its_verb(name: str, code: int, tmp_path: Path) -> 
     assert list(builds.iterdir()) == []
 
 
-def test_a_schedule_of_ticks_starts_nothing_else_on_gitlab() -> None:
+def test_a_schedule_with_a_verb_starts_nothing_else_on_gitlab() -> None:
     rules = {name: [rule["if"] for rule in job["rules"]] for name, job in jobs_of_gitlab().items()}
     for source in ("schedule", "web"):
         started = {name: rule for name, found in rules.items() for rule in found if f'"{source}"' in rule}
-        assert {name for name, rule in started.items() if rule.endswith('&& $GITOPS_VERB == "tick"')} == {"gitops-tick"}
-        others = started.keys() - {"gitops-tick"}
-        assert {name for name, rule in started.items() if rule.endswith('&& $GITOPS_VERB != "tick"')} == others
+        for verb in ("tick", "preview", "drill"):
+            named = {name for name, rule in started.items() if rule.endswith(f'&& $GITOPS_VERB == "{verb}"')}
+            assert named == {f"gitops-{verb}"}
+        others = started.keys() - {"gitops-tick", "gitops-preview", "gitops-drill"}
+        assert {name for name, rule in started.items() if rule.endswith("&& $GITOPS_VERB == null")} == others
 
 
 def test_what_pushes_the_ledger_waits_for_each_other_on_gitlab() -> None:
@@ -497,7 +507,8 @@ def test_what_pushes_the_ledger_waits_for_each_other_on_gitlab() -> None:
 @pytest.mark.parametrize("forge", ["github", "gitlab", "gitea"])
 def test_the_doctor_finds_nothing_wrong_with_what_init_makes(forge: str) -> None:
     folders = (".github/workflows/", ".gitea/workflows/", ".gitlab")
-    files = {path: content for path, content in made(forge, apply_in_jobs=False).items() if path.startswith(folders)}
+    whole = made(forge, apply_in_jobs=False, previews=True, drills=True)
+    files = {path: content for path, content in whole.items() if path.startswith(folders)}
     findings = list(job_findings(forge, files))
     assert findings
     assert [each for each in findings if str(each.health) != "good"] == []

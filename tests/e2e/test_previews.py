@@ -10,7 +10,7 @@ import pytest
 
 from gitops.bot.dispatch import run_verb
 from gitops.core.errors import GitopsError
-from gitops.forge.events import RequestAction, RequestEvent, TimerEvent
+from gitops.forge.events import HeadEvent, RequestAction, RequestEvent, TimerEvent
 from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
 from gitops.repository.kept_previews import RECORD, kept_preview, preview_ref
 from gitops.repository.results import RunResult
@@ -165,6 +165,13 @@ def test_the_copy_of_a_request_is_queried_where_the_graphs_are(bench: Bench) -> 
     assert found.text.splitlines()[:2] == ["n.title,n.year", "n0,"]
 
 
+def test_the_end_of_the_job_that_planned_a_head_starts_its_preview(bench: Bench) -> None:
+    head = bench.stage.propose("alice", "year", ADDED)
+    bench.stage.propose("bob", "texts", TEXTS)
+    bench.run(HeadEvent(head))
+    assert (kept(bench) is not None, kept(bench, 2)) == (True, None)
+
+
 def test_a_new_head_replaces_the_copies_of_the_one_before(bench: Bench) -> None:
     first = bench.stage.propose("alice", "year", ADDED)
     bench.run()
@@ -175,17 +182,26 @@ def test_a_new_head_replaces_the_copies_of_the_one_before(bench: Bench) -> None:
     assert new != old
 
 
-def test_the_sweep_removes_only_what_has_an_expired_claim(bench: Bench) -> None:
+def test_the_sweep_removes_only_what_has_a_claim_that_is_useless(bench: Bench) -> None:
     scratch = StoredScratch(str(folder(bench).parent), CLUSTER)
     crashed = Claim.until(CLUSTER, 7, "a" * 64, datetime(2020, 1, 1, tzinfo=UTC))
-    alive = Claim.until(CLUSTER, 8, "b" * 64, datetime(2100, 1, 1, tzinfo=UTC))
-    for claim in (crashed, alive):
+    bench.stage.propose("alice", "year", ADDED)
+    alive, useless = (Claim.until(CLUSTER, number, "b" * 64, datetime(2100, 1, 1, tzinfo=UTC)) for number in (1, 8))
+    for claim in (crashed, alive, useless):
         scratch.write(claim)
     foreign = folder(bench) / "9" / "cccccccccccc"
     foreign.mkdir(parents=True)
     (foreign / "data").write_text("of somebody else")
+    # The closed request could be one that is previewed at this moment.
+    assert scratch.begin(bench.stage.local.clock.now())
     list(run_verb(bench.bot(), "sweep", TimerEvent()))
     assert not (folder(bench) / "7").exists()
+    assert (folder(bench) / "8").exists()
+    scratch.end()
+    assert "removed the copies of request 8: request is closed" in said(
+        list(run_verb(bench.bot(), "sweep", TimerEvent()))
+    )
+    assert not (folder(bench) / "8").exists()
     assert (folder(bench) / alive.folder).is_dir()
     assert (foreign / "data").read_text() == "of somebody else"
 

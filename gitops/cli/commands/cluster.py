@@ -80,6 +80,16 @@ SETUP_COMMANDS = (
             "with --forge github or gitlab: add a CI job that publishes the pages of gitops report; they name people",
         ),
         flag(
+            "--previews",
+            "let the bot preview change requests on copies of the live graphs, in a CI job that can only read them; with"
+            " --upgrade, add the job to a repository that already has the other jobs",
+        ),
+        flag(
+            "--drills",
+            "add a CI job that tries each week whether the clusters can be restored; with --upgrade, add it to a repository"
+            " that already has the other jobs",
+        ),
+        flag(
             "--apply-in-jobs",
             "with --forge gitea: apply in CI jobs, not on a server, although everyone with write access can read their secrets",
         ),

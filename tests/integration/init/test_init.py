@@ -35,6 +35,7 @@ from gitops.init.files import (
     REQUIREMENTS,
     FileState,
     ForgeKind,
+    OptionalJobs,
     PublicKey,
     init,
 )
@@ -273,20 +274,46 @@ TICKS = {
 }
 
 
+@pytest.mark.parametrize("jobs", [OptionalJobs.STRATEGIES, OptionalJobs.PREVIEWS, OptionalJobs.DRILLS])
 @pytest.mark.parametrize("forge", TICKS)
 @pytest.mark.parametrize("chosen", [{}, {"storage": "s3://bucket/brain"}, {"action": PINNED}, {"enterprise": True}])
-def test_jobs_of_ticks_are_added_to_the_others_as_if_they_had_been_made_with_them(forge, chosen):
+def test_optional_jobs_are_added_to_the_others_as_if_they_had_been_made_with_them(jobs, forge, chosen):
     before = made(forge, branch="trunk", **chosen)
-    after = {f.path: f for f in upgrade(INSTALL, templates(), before.get, [], strategies=True).files}
+    after = {f.path: f for f in upgrade(INSTALL, templates(), before.get, [], optional=[jobs]).files}
     added = {path: file.content for path, file in after.items() if file.state is FileState.NEW}
-    assert added == {TICKS[forge]: made(forge, branch="trunk", strategies=True, **chosen)[TICKS[forge]]}
+    whole = made(forge, branch="trunk", **{jobs.value: True}, **chosen)
+    assert added == {path: content for path, content in whole.items() if path not in before}
+    assert added
     assert {path for path, file in after.items() if file.state is FileState.RENEWED} == set()
-    assert len(upgrade_steps("1.2.3", added)) > len(upgrade_steps("1.2.3"))
+    text = "\n".join(step.text for step in upgrade_steps("1.2.3", added))
+    plain = "\n".join(step.text for step in upgrade_steps("1.2.3"))
+    assert text != plain
+    assert ("Let the bot preview requests, in gitops.yaml" in text) == (jobs is OptionalJobs.PREVIEWS)
+
+
+@pytest.mark.parametrize(
+    ("storage", "scratch"),
+    [(None, "previews"), ("s3://bucket/brain/", "s3://bucket/brain/previews"), ("data", "previews")],
+)
+def test_previews_are_on_from_the_start_with_copies_beside_the_graphs(storage, scratch):
+    rules = parse_bot_config(made(storage=storage, previews=True)["gitops.yaml"]).preview
+    assert (rules.enabled, rules.scratch) == (True, scratch)
+    assert not parse_bot_config(made(storage=storage)["gitops.yaml"]).preview.enabled
+
+
+def test_jobs_of_previews_are_not_made_where_the_rules_have_no_previews():
+    """The jobs would only say that previews are off, so the file that differs is named with the way out."""
+    there = made()
+    outcome = init(request(previews=True), templates(), INSTALL, there.get)
+    fixes = {problem.path: problem.fix for problem in errors(outcome)}
+    assert (
+        fixes["gitops.yaml"] == "to add jobs that work by these rules: gitops init --upgrade --forge github --previews"
+    )
 
 
 def test_jobs_of_ticks_that_somebody_changed_are_kept():
     there = {**made(strategies=True), TICKS["github"]: b"name: mine\n"}
-    outcome = upgrade(INSTALL, templates(), there.get, [], strategies=True)
+    outcome = upgrade(INSTALL, templates(), there.get, [], optional=[OptionalJobs.STRATEGIES])
     assert [f.path for f in outcome.files if f.state is FileState.DIFFERS] == [TICKS["github"]]
 
 
@@ -300,24 +327,27 @@ def test_jobs_of_ticks_that_somebody_changed_are_kept():
 def test_ticks_have_no_place_where_there_are_no_other_jobs(without, fix):
     there = {path: content for path, content in made().items() if path != without}
     with pytest.raises(UsageError) as caught:
-        upgrade(INSTALL, templates(), there.get, [], strategies=True)
+        upgrade(INSTALL, templates(), there.get, [], optional=[OptionalJobs.STRATEGIES])
     assert caught.value.fix == fix
 
 
 @pytest.mark.parametrize("forge", TICKS)
-@pytest.mark.parametrize("chosen", [{}, {"storage": "s3://bucket/brain", "path": "."}, {"strategies": True}])
+@pytest.mark.parametrize(
+    "chosen",
+    [{}, {"storage": "s3://bucket/brain", "path": "."}, {"strategies": True}, {"previews": True, "drills": True}],
+)
 def test_rules_without_jobs_get_the_jobs_that_init_makes(forge, chosen):
     whole, bare = made(forge, apply_in_jobs=False, **chosen), made("hooks", **{**chosen, "strategies": False})
     there = {**bare, "gitops.yaml": whole["gitops.yaml"]}
-    strategies = "strategies" in chosen
-    if strategies and forge == "gitea":
-        with pytest.raises(UsageError, match="the server runs ticks"):
-            upgrade(INSTALL, templates(), there.get, [], strategies=True, forge=ForgeKind.GITEA)
+    optional = [each for each in OptionalJobs if each in chosen]
+    if optional and forge == "gitea":
+        with pytest.raises(UsageError, match=r"the server (runs ticks|previews)"):
+            upgrade(INSTALL, templates(), there.get, [], optional=optional, forge=ForgeKind.GITEA)
         return
-    outcome = upgrade(INSTALL, templates(), there.get, [], strategies=strategies, forge=ForgeKind(forge))
+    outcome = upgrade(INSTALL, templates(), there.get, [], optional=optional, forge=ForgeKind(forge))
     added = {file.path: file.content for file in outcome.files if file.state is FileState.NEW}
     assert added == {path: content for path, content in whole.items() if path not in there and path != CODEOWNERS[0]}
-    again = upgrade(INSTALL, templates(), {**there, **added}.get, [], strategies=strategies, forge=ForgeKind(forge))
+    again = upgrade(INSTALL, templates(), {**there, **added}.get, [], optional=optional, forge=ForgeKind(forge))
     assert {file.state for file in again.files} == {FileState.SAME}
 
 
@@ -541,6 +571,22 @@ def test_steps_name_what_was_chosen(forge):
         assert "gitops bot tick --scheduled --repo /srv/company.git" in text
     else:
         assert "MZ_URL" in text
+
+
+def test_jobs_that_only_read_are_prepared_once_and_a_server_gets_a_timer_for_what_jobs_would_do():
+    chosen = {"previews": True, "drills": True, "storage": "s3://bucket/brain"}
+    steps = {forge: next_steps(request(forge, **chosen), "/srv/company.git", "/keys/key") for forge in FORGES}
+    for forge, word in (
+        ("github", "gitops-read`"),
+        ("gitlab", "scope gitops-read"),
+        ("gitea", "READ_AWS_ACCESS_KEY_ID"),
+    ):
+        (reader,) = [step for step in steps[forge] if word in step.text]
+        assert "can only read the bucket, and write below preview.scratch" in reader.text
+    commands = [command for step in steps["hooks"] for command in step.commands]
+    assert {f"gitops bot {verb} --repo /srv/company.git" for verb in ("preview", "drill")} <= set(commands)
+    served = next_steps(request("gitea", **chosen, apply_in_jobs=False))
+    assert "gitops bot drill --repo /srv/brain.git --forge gitea" in [c for step in served for c in step.commands]
 
 
 def test_who_is_alone_is_told_to_find_another():
