@@ -14,25 +14,43 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from gitops.cluster.approvals.pushes import PUSHES
 from gitops.cluster.config.gitops_yaml import CONFIG_FILE, BotConfig, ClusterRule, ForgeRule, parse_bot_config
-from gitops.cluster.config.load import load_desired
+from gitops.cluster.config.load import Loaded, load_desired
+from gitops.cluster.config.rule_text import sets
+from gitops.cluster.config.source import SourceTree
 from gitops.cluster.config.trust_root import trust_root
 from gitops.cluster.ledger import layout
 from gitops.cluster.ledger.sources import trust_at
-from gitops.cluster.model.address import Kind, of_kind
+from gitops.cluster.model.address import Kind, cluster_address, of_kind
 from gitops.cluster.model.compute import ComputeRules, ComputeTarget, read_strategies
 from gitops.cluster.model.trust import TrustRoot
 from gitops.cluster.targets.port import StrategyTarget
 from gitops.cluster.targets.projection import owner_name
 from gitops.core.dataclass import dataclass
+from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError, RemoteError
 from gitops.core.redact import Secret
 from gitops.doctor.findings import DoctorFinding, attempt, error, good, unknown, warning
-from gitops.doctor.jobs import answers_queue, install_findings, job_findings, read_workflows, tick_findings
+from gitops.doctor.jobs import (
+    BotJob,
+    all_jobs,
+    answers_queue,
+    install_findings,
+    job_findings,
+    read_workflows,
+    tick_findings,
+)
+from gitops.doctor.review import (
+    credential_findings,
+    drill_finding,
+    presence_findings,
+    report_finding,
+    scratch_finding,
+)
 from gitops.doctor.targets import Examination, target_findings
 from gitops.doctor.trust import (
     REFS_WRITABLE,
@@ -55,8 +73,11 @@ from gitops.render.words import count
 from gitops.repository.wiring.forge import LOCAL, choose_forge, job_kind, open_forge
 from gitops.repository.wiring.git import open_commit_tree
 from gitops.repository.wiring.local import LocalRepository
+from gitops.repository.wiring.previews import scratch_root
+from gitops.repository.wiring.serving import open_issuer, open_pages
 from gitops.repository.wiring.stores import open_bucket, open_target
 from gitops.repository.wiring.system import RandomIds, SystemClock, own_command
+from gitops.review.tests.select import QueryTestFolders
 
 if TYPE_CHECKING:
     from gitops.database.storage.contest import RacingStore
@@ -487,13 +508,18 @@ def examine(
     if trust is not None:
         yield from _governed(local, config, rules, trust, machine, head, kind, probe=probe)
     strategies: dict[str, Sequence[ComputeRules]] = {}
+    files = read_workflows(local.git, kind, tree)
+    jobs = all_jobs(files)
     for rule in rules:
-        strategies[rule.name] = yield from _cluster(local, rule, probe=probe)
+        folder = yield from _cluster(local, rule, probe=probe)
+        strategies[rule.name] = () if folder is None else _strategies(folder.loaded)
+        if folder is not None:
+            yield from _review(local, config, rule, folder, tree, jobs)
+    yield from credential_findings(kind, jobs, config.preview)
     if any(strategies.values()):
         placed = {} if config.ledger.store == "directory" else {rule.name: local.target(rule) for rule in rules}
         owners = {name: owner_name(target.cluster, target.repository) for name, target in placed.items()}
         yield from target_findings(strategies, Examination(environ, _open_target, SystemClock().now(), probe, owners))
-    files = read_workflows(local.git, kind, tree)
     # The server that has this clone does what jobs would do.
     if files or not (machine.bare and kind != LOCAL):
         yield from job_findings(kind, files, [rule.path for rule in config.clusters])
@@ -559,8 +585,6 @@ def _trust(
     yield from trust_findings(config, trust, now, own_key, serves=serves, source=source)
     yield from served_preview_findings(config)
     if config.oidc.issuers:
-        from gitops.repository.wiring.serving import open_issuer
-
         yield from issuer_findings(config.oidc.issuers, open_issuer)
     if serves and kind == LOCAL:
         yield server_finding(
@@ -594,12 +618,19 @@ def _open_target(target: ComputeTarget, url: Secret) -> StrategyTarget:
     return open_target(f"compute.targets.{target.name}", url, application_name=target.application_name)
 
 
+class _Folder(NamedTuple):
+    """A valid cluster folder."""
+
+    tree: SourceTree
+    loaded: Loaded
+
+
 def _cluster(
     local: LocalRepository, rule: ClusterRule, *, probe: bool
-) -> Generator[DoctorFinding, None, Sequence[ComputeRules]]:
+) -> Generator[DoctorFinding, None, _Folder | None]:
     """Check a cluster's folder at the head of its branch, and the storage of its graphs.
 
-    Returns the cluster's strategies.
+    Returns what the folder declares if it is valid.
     """
     head, gaps = attempt("cluster.branch", lambda: local.head_of(rule.ref), rule.name)
     yield from gaps
@@ -607,17 +638,52 @@ def _cluster(
     if folder is None:
         detail = f"branch {rule.branch} has no folder {rule.path}"
         yield error("cluster.folder", detail, f"{CONFIG_FILE}: path and branch of {rule.name}", rule.name)
-        return ()
-    desired = load_desired(open_commit_tree(local.git, folder, rule.path))
+        return None
+    tree = open_commit_tree(local.git, folder, rule.path)
+    desired = load_desired(tree)
     if desired.diagnostics.has_errors:
         errors = sum(d.severity == "error" for d in desired.diagnostics)
         yield error("cluster.valid", count(errors, "error"), f"gitops validate --config {rule.path}", rule.name)
-        return ()
+        return None
     yield good("cluster.valid", f"{rule.path} is valid", rule.name)
     yield from _storage(local, rule, None if desired.desired is None else desired.desired.storage, probe=probe)
+    return _Folder(tree, desired)
+
+
+def _strategies(desired: Loaded) -> Sequence[ComputeRules]:
+    """Return the strategies that a folder declares."""
     return read_strategies(
         {at: desired.resources[at].content or b"" for at in of_kind(desired.resources, Kind.STRATEGY)}
     )
+
+
+def _review(
+    local: LocalRepository, config: BotConfig, rule: ClusterRule, folder: _Folder, root: str, jobs: Sequence[BotJob]
+) -> Iterator[DoctorFinding]:
+    """Check previews, drills, tests and the report of a cluster. `root` is the tree of the target branch's head."""
+    desired, storage = folder.loaded.desired, None
+    with contextlib.suppress(GitopsError):  # `_storage` reports it.
+        storage = local.storage_base(rule, None if desired is None else desired.storage)
+    last, gaps = attempt("drill.recent", lambda: _last_drill(local, config, rule), rule.name)
+    whole = open_commit_tree(local.git, root, ".")
+    missing = [path for path in config.tests.paths if local.git.subtree(root, path) is None]
+    folders = QueryTestFolders(folder.tree, whole, config.tests.paths, rule.path)
+    findings = (
+        scratch_finding(config.preview, rule.name, storage, partial(scratch_root, local, rule.name)),
+        *(gaps or (drill_finding(rule.name, jobs, last, SystemClock().now()),)),
+        report_finding(config.report_address(rule.name), rule.name, open_pages),
+    )
+    yield from (each for each in findings if each is not None)
+    demanded = config.tests.required and sets(local.git.read(root, CONFIG_FILE) or b"", "tests.required")
+    yield from presence_findings(rule.name, len(list(folders.files(Diagnostics()))), missing, demanded=demanded)
+
+
+def _last_drill(local: LocalRepository, config: BotConfig, rule: ClusterRule) -> Mapping[str, Any] | None:
+    """Return the last restore drill that passed. Raises the errors of a ledger."""
+    if config.ledger.store == "directory":
+        return None
+    state = local.ledger(rule).view().state
+    return None if state is None else state.last_drill(cluster_address(rule.name))
 
 
 def _storage(local: LocalRepository, rule: ClusterRule, storage: str | None, *, probe: bool) -> Iterator[DoctorFinding]:

@@ -85,8 +85,12 @@ def read_workflows(store: GitReader, kind: str, tree: str) -> Mapping[str, bytes
 
 def answers_queue(files: Mapping[str, bytes]) -> bool:
     """Return True if a job in these workflow files (path to content) verifies merge groups."""
-    jobs = (job for path, form in read_forms(files) if isinstance(form, dict) for job in bot_jobs(path, form))
-    return any(job.verb == "verify" and "merge_group" in job.triggers for job in jobs)
+    return any(job.verb == "verify" and "merge_group" in job.triggers for job in all_jobs(files))
+
+
+def all_jobs(files: Mapping[str, bytes]) -> list[BotJob]:
+    """Return the jobs of all workflow files (path to content) that can be read."""
+    return [job for path, form in read_forms(files) if isinstance(form, dict) for job in bot_jobs(path, form)]
 
 
 def job_findings(kind: str, files: Mapping[str, bytes], folders: Iterable[str] = ()) -> Iterator[DoctorFinding]:
@@ -556,7 +560,7 @@ def tick_findings(
         fix = f"on the server, by a timer: gitops bot tick --scheduled ({_SCHEDULES})"
         yield unknown(_CHECK, "a timer of the server is not visible from here", fix)
         return
-    every = [job for path, form in read_forms(files) if isinstance(form, dict) for job in bot_jobs(path, form)]
+    every = all_jobs(files)
     jobs = [job for job in every if job.verb == "tick"]
     if not jobs and kind == "gitea" and not any(job.verb == "apply" for job in every):
         yield unknown(_CHECK, "whether a server runs ticks cannot be seen", "gitops bot serve with --tick-every 5m")

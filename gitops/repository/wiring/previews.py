@@ -55,19 +55,37 @@ class MachinePreviews:
 
     def scratch(self, cluster: str, declared: str, storage: str) -> Scratch:
         """Return the scratch folder, which must be where the operator allows data of the cluster."""
-        root = self._local.storage_base(self._local.rule(cluster), declared)
-        if root is None:
-            raise _unavailable("this machine has no storage for graphs")
-        if storage and root.startswith("s3:") is not storage.startswith("s3:"):
-            raise _unavailable(f"preview.scratch is not on the storage of the graphs: {declared}")
-        graphs = f"{storage}/graphs"
-        if storage and (root in (storage, graphs) or f"{root}/".startswith(f"{graphs}/")):
-            raise _unavailable(f"preview.scratch is where the graphs are: {declared}")
-        return StoredScratch(root, cluster)
+        return StoredScratch(scratch_root(self._local, cluster, declared, storage), cluster)
 
     def sign_with(self) -> str | None:
         """Return the signing key of this repository."""
         return self._local.git.signing_key()
+
+
+def scratch_root(local: LocalRepository, cluster: str, declared: str, storage: str) -> str:
+    """Return the root of a cluster's copies, whose graphs are below the root `storage`; empty if that is not known.
+
+    Raises GitopsError `preview_unavailable` if `declared` is not in the same store, or where graphs or the ledger are,
+    `storage_root_refused`, `storage_root_invalid`.
+    """
+    root = local.storage_base(local.rule(cluster), declared)
+    if root is None:
+        raise _unavailable("this machine has no storage for graphs")
+    if not storage:
+        return root
+    mine, live = _store_of(root), _store_of(storage)
+    if mine != live:
+        detail = f"preview.scratch is on {mine}, and the graphs are on {live}"
+        raise _unavailable(f"{detail}: copies share the data files of the graphs, so both must be in one store")
+    storage = storage.rstrip("/")
+    if root.rstrip("/") == storage or f"{root}/".startswith((f"{storage}/graphs/", f"{storage}/__cluster/")):
+        raise _unavailable(f"preview.scratch is where the graphs are: {declared}")
+    return root
+
+
+def _store_of(root: str) -> str:
+    """Name the store of a root: a bucket, or this machine."""
+    return f"bucket {root.removeprefix('s3://').partition('/')[0]}" if root.startswith("s3:") else "a disk"
 
 
 def _unavailable(detail: str) -> GitopsError:

@@ -145,6 +145,15 @@ def open_issuer(address: str) -> WebSender:
     return WebClient(service, time.sleep, SystemClock())
 
 
+def open_pages(address: str) -> WebSender:
+    """Return a client for the pages of a published report, like that for an identity provider."""
+    service = Service(
+        address, Code.QUERY_SERVER_UNAVAILABLE, timeout_s=5.0, longest_s=10.0, attempts=1, max_bytes=_MOST_OF_PAGES
+    )
+    return WebClient(service, time.sleep, SystemClock())
+
+
+_MOST_OF_PAGES = 8 * 1024 * 1024
 _MOST_OF_AN_ISSUER = 256 * 1024
 _TOKEN = "GITOPS_SERVER_TOKEN"  # noqa: S105 - the name of a variable
 _MOST = 64 * 1024

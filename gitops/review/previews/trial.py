@@ -111,7 +111,8 @@ class _GraphTrial:
         self._order = order
         self._clock = clock
         self._ids = ids
-        self._engine = graph.LanceEngine(clock, ids)
+        # A worker has no key of an embedding service, and texts of live rows are not sent to one for a preview.
+        self._engine = graph.LanceEngine(clock, ids, embedder=graph.HashEmbedder)
 
     def run(self) -> GraphPreview:
         nothing = GraphPreview(self._order.graph, self._order.version)
