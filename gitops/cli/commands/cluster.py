@@ -397,8 +397,8 @@ JSON_SCHEMA = Command(
     "gitops.cli.json_schema:print_schema",
     Argument(
         "document",
-        ("cluster", "gitops", "policy", "policy-tests"),
-        "cluster.yaml, gitops.yaml, an access policy, or its tests",
+        ("cluster", "gitops", "policy", "policy-tests", "tests"),
+        "cluster.yaml, gitops.yaml, an access policy, its tests in policy.tests.yaml, or a test file NAME.test.yaml",
     ),
     json=False,
 )

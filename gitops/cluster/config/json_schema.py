@@ -1,4 +1,4 @@
-"""JSON Schemas for `cluster.yaml`, `gitops.yaml`, policies and their tests, for editors and validators.
+"""JSON Schemas for `cluster.yaml`, `gitops.yaml`, policies and tests, for editors and validators.
 
 They are generated from the keys and forms that the readers use. Every document that a reader accepts matches its
 schema. A schema covers only keys and types; the readers check the rest, such as references to declared names. In a
@@ -19,7 +19,23 @@ from gitops.cluster.config.keys import CLUSTER_KEYS, keys_below
 from gitops.cluster.config.rule_forms import schema_of
 from gitops.cluster.policy.bundle import BranchScope, EngineKind, PolicyAction
 from gitops.cluster.policy.read import ACTOR_KEYS, ALLOW_KEYS, FILE_KEYS, RULE_KEYS
-from gitops.cluster.policy.test_keys import ASKED_KEYS, CASE_KEYS, EXACTLY_KEYS, EXPECT_KEYS, TEST_KEYS
+from gitops.cluster.policy.test_keys import (
+    AFFECTED_KEYS,
+    ASKED_KEYS,
+    AUDIT_KEYS,
+    BOUND_KEYS,
+    CASE_KEYS,
+    EXACTLY_KEYS,
+    EXPECT_KEYS,
+    FIXTURE_KEYS,
+    MATCHER_KEYS,
+    QUERY_EXPECT_KEYS,
+    QUERY_TEST_KEYS,
+    SAMPLE_KEYS,
+    STATE_KEYS,
+    TEST_KEYS,
+)
+from gitops.core.diagnostics import Severity
 
 _DIALECT = "http://json-schema.org/draft-07/schema#"
 _Schema = dict[str, Any]
@@ -159,10 +175,16 @@ def _policy() -> _Schema:
 
 def _policy_tests() -> _Schema:
     """Return the schema of policy tests. A file without cases belongs to another program, so it is accepted."""
+    values: dict[str, _Schema] = {key: {} for key in TEST_KEYS}
+    values |= {"version": _NUMBER_ONE, "graph": _STRICT, "cases": _list(_case())}
+    return {"anyOf": [_keyed(TEST_KEYS, values, ("version",)), {"not": {"type": "object", "required": ["cases"]}}]}
+
+
+def _case() -> _Schema:
     action, texts = _one_of(PolicyAction), {"type": "array", "items": _STRICT}
     asked: dict[str, _Schema] = {**dict.fromkeys(ASKED_KEYS, _STRICT), "action": action}
     decision: _Schema = {"enum": ["allow", "deny"]}
-    case = _keyed(
+    return _keyed(
         CASE_KEYS,
         {
             "id": _STRICT,
@@ -178,9 +200,68 @@ def _policy_tests() -> _Schema:
         },
         ("id",),
     )
-    values: dict[str, _Schema] = {key: {} for key in TEST_KEYS}
-    values |= {"version": _NUMBER_ONE, "graph": _STRICT, "cases": _list(case)}
-    return {"anyOf": [_keyed(TEST_KEYS, values, ("version",)), {"not": {"type": "object", "required": ["cases"]}}]}
+
+
+# -- tests -------------------------------------------------------------------------------------------------------------
+
+
+def _tests() -> _Schema:
+    """Return the schema of test files. The types of values in rows and results are those of the graph's schema."""
+    rows = _list({"type": ["object", "null"], "additionalProperties": _hint(_keyed(MATCHER_KEYS, _ANYTHING, ()))})
+    expect = _expectation(rows)
+    params: _Schema = {"type": ["object", "null"]}
+    state = _keyed(STATE_KEYS, {"count": {"type": "integer"}, "has": _list({}), "lacks": _list({})}, ())
+    values: dict[str, _Schema] = {"id": _STRICT, "query": _STRICT, "params": params, "expect": expect}
+    fixture = _keyed(
+        FIXTURE_KEYS,
+        {"from": _STRICT, "rows": _named(_list({})), "files": _list(_STRICT), "fill": {"const": "required"}},
+        (),
+    )
+    test = _keyed(QUERY_TEST_KEYS, {**values, "fixture": _STRICT, "state": _named(_or_nothing(state))}, _IDENTIFIED)
+    return _keyed(
+        TEST_KEYS,
+        {
+            "version": _NUMBER_ONE,
+            "graph": _STRICT,
+            "now": _STRICT,
+            "fixtures": _named(_or_nothing(fixture)),
+            "tests": _list(test),
+            "samples": _list(_keyed(SAMPLE_KEYS, {"query": _STRICT, "params": params}, ("query",))),
+            "audits": _list(_keyed(AUDIT_KEYS, {**values, "severity": _one_of(Severity)}, _IDENTIFIED)),
+            "cases": _list(_case()),
+        },
+        ("version",),
+    )
+
+
+_IDENTIFIED = ("id", "query", "expect")
+_ANYTHING: Mapping[str, _Schema] = MappingProxyType({key: {} for key in (*MATCHER_KEYS, *BOUND_KEYS, *AFFECTED_KEYS)})
+
+
+def _expectation(rows: _Schema) -> _Schema:
+    """Return the schema of an expectation, which has exactly one form."""
+    forms = [key for key in QUERY_EXPECT_KEYS if key != "tolerance"]
+    values: dict[str, _Schema] = {key: _hint(rows) for key in forms}
+    values |= {
+        "count": _hint(_keyed(BOUND_KEYS, _ANYTHING, ())),
+        "affected": _hint(_keyed(AFFECTED_KEYS, _ANYTHING, ())),
+        "error": {},
+        "tolerance": {"type": "number", "minimum": 0, "maximum": 1},
+    }
+    return {**_keyed(QUERY_EXPECT_KEYS, values, ()), "oneOf": [{"required": [key]} for key in forms]}
+
+
+def _hint(schema: _Schema) -> _Schema:
+    """Return a schema that accepts anything: editors complete the keys, and the reader compares with the declared type."""
+    return {"anyOf": [schema, {}]}
+
+
+def _named(value: _Schema) -> _Schema:
+    return {"type": ["object", "null"], "additionalProperties": value}
+
+
+def _or_nothing(schema: _Schema) -> _Schema:
+    return {**schema, "type": ["object", "null"]}
 
 
 SCHEMAS: Mapping[str, tuple[Callable[[], _Schema], str]] = MappingProxyType(
@@ -189,6 +270,7 @@ SCHEMAS: Mapping[str, tuple[Callable[[], _Schema], str]] = MappingProxyType(
         "gitops": (lambda: schema_of(CONFIG_FORM), "gitops.yaml of cluster-gitops"),
         "policy": (_policy, "An access policy of cluster-gitops"),
         "policy-tests": (_policy_tests, "Test cases for access policies of cluster-gitops"),
+        "tests": (_tests, "Tests of stored queries and policies of cluster-gitops"),
     }
 )
 """Documents that have a schema: the function that makes it, and its title."""

@@ -149,6 +149,7 @@ def test_an_upgrade_renews_the_installation_and_the_copies_of_the_action():
         "gitops.json": "same",
         "policy.json": "same",
         "policy-tests.json": "same",
+        "tests.json": "same",
         "cluster_gitops-1.2.3-py3-none-any.whl": "same",
         "old.whl": "obsolete",
         "requirements.txt": "renewed",

@@ -18,7 +18,22 @@ from gitops.cluster.config.rule_forms import BotConfigError
 from gitops.cluster.config.source import MemoryTree
 from gitops.cluster.policy.cases import read_cases
 from gitops.cluster.policy.read import read_bundle
+from gitops.cluster.policy.test_keys import (
+    AFFECTED_KEYS,
+    AUDIT_KEYS,
+    BOUND_KEYS,
+    CASE_KEYS,
+    FIXTURE_KEYS,
+    MATCHER_KEYS,
+    QUERY_EXPECT_KEYS,
+    QUERY_TEST_KEYS,
+    SAMPLE_KEYS,
+    STATE_KEYS,
+    TEST_KEYS,
+)
 from gitops.database.language.yaml import YamlError, parse_yaml, to_plain
+from gitops.review.tests.format import read_test_file
+from tests.support.actions.scaffolds import made
 from tests.support.cases import read_yaml
 from tests.support.pages import ROOT
 
@@ -42,7 +57,8 @@ def _refusal(document: str, data: bytes) -> str:
     if document == "cluster":
         _, found = load_header(MemoryTree({"cluster.yaml": data}))
     else:
-        _, found = read_bundle(data, "p.yaml") if document == "policy" else read_cases(data, "policy.tests.yaml")
+        readers = {"policy": read_bundle, "policy-tests": read_cases, "tests": read_test_file}
+        _, found = readers[document](data, "a.test.yaml")
     return "; ".join(each.message for each in found if each.severity.value == "error")
 
 
@@ -159,6 +175,20 @@ cases:
   - {id: runs, who: {query: find, branch: main}, exactly: [ada]}
   - {id: changes, who: {action: change}, exactly: {groups: [staff]}}
 """,
+    "tests": """\
+version: 1
+graph: notes
+now: 2026-01-01T00:00:00Z
+fixtures:
+  staff: {rows: {Person: [{slug: ada}]}, fill: required}
+  full: {from: staff, files: [seed.jsonl]}
+tests:
+  - {id: boss, query: find, fixture: staff, params: {slug: ada}, expect: {rows: [{p.name: {$any: true}}], tolerance: 0.5}}
+  - {id: added, query: add, expect: {affected: {nodes: 1}}, state: {Person: {count: 2, has: [{slug: a}], lacks: []}}}
+samples: [{query: find, params: {slug: ada}}]
+audits: [{id: many, query: find, params: {}, expect: {count: {min: 1}}, severity: warning}]
+cases: [{id: reads, actor: ada, action: read, expect: allow}]
+""",
 }
 _OTHERS: tuple[Any, ...] = (None, 0, 7, "7", "text", True, 1.5, [], ["a"], [1], {}, {"zzz": 1}, {"a": "b"})
 
@@ -207,3 +237,15 @@ def test_an_example_has_every_key() -> None:
     assert set(shapes(to_plain(parse_yaml(_EXAMPLES["cluster"].encode())))) == set(CLUSTER_KEYS)
     said = json.dumps(json_schema("cluster"), ensure_ascii=False)
     assert [key for key, words in CLUSTER_KEYS.items() if json.dumps(words, ensure_ascii=False) not in said] == []
+
+
+def test_every_test_file_that_we_show_fits_and_every_key_of_one_is_explained() -> None:
+    files = {path.name: path.read_bytes() for path in ROOT.glob("examples/**/*.test.yaml")}
+    files |= {path: content for path, content in made().items() if path.endswith(".test.yaml")}
+    assert len(files) > 3
+    for path, content in files.items():
+        assert list(_VALIDATORS["tests"].iter_errors(_plain(content))) == [], path
+    said = json.dumps(json_schema("tests"), ensure_ascii=False)
+    tables = (FIXTURE_KEYS, QUERY_TEST_KEYS, QUERY_EXPECT_KEYS, BOUND_KEYS, AFFECTED_KEYS, STATE_KEYS, MATCHER_KEYS)
+    words = [text for table in (*tables, SAMPLE_KEYS, AUDIT_KEYS, CASE_KEYS, TEST_KEYS) for text in table.values()]
+    assert [text for text in words if json.dumps(text, ensure_ascii=False) not in said] == []
