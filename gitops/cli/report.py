@@ -115,7 +115,7 @@ def _facts(
 
 
 def _request_keys(site: SiteFacts) -> dict[str, str]:
-    return {request_path(each.number): read.request_key(each.kept, each.state, each.title) for each in site.requests}
+    return {request_path(each.number): read.request_key(each) for each in site.requests}
 
 
 def _audit(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -32,21 +33,26 @@ from gitops.render.site.facts import (
     IN_FEED,
     PER_PAGE,
     EntryFacts,
+    FailedTestFacts,
     GraphFacts,
     GraphFigures,
     PolicyFacts,
     RequestFacts,
+    TestsFacts,
     VersionFacts,
 )
 from gitops.render.site.pages import entry_path, page_of_entry, request_path, timeline_path
-from gitops.repository.kept_plans import PLAN_RECORD, PLANS, RECORD, PlanRecord
+from gitops.repository.kept_plans import PLAN_RECORD, PLANS, RECORD, PlanRecord, PlanTests
+from gitops.repository.kept_previews import kept_preview
 from gitops.repository.report_folder import ReportFolder
 
 if TYPE_CHECKING:
     from gitops.cluster.config.gitops_yaml import ClusterRule
     from gitops.cluster.session.workspace import Workspace
     from gitops.forge.port import ChangeRequest, ForgeReader
+    from gitops.repository.cluster import LedgerPosition
     from gitops.repository.wiring.local import LocalRepository
+    from gitops.review.previews.record import PreviewRecord
 
 _MOST_PLAN = 64 * 1024 * 1024
 _MOST_VERSIONS = 50
@@ -171,7 +177,7 @@ def read_requests(
     reader, prefix = local.git, f"{PLANS}/{rule.name}/"
     refs = {number: ref for ref in reader.refs(prefix.rstrip("/")) if (number := _number(ref.removeprefix(prefix)))}
     known = {} if folder.record is None or all_due else folder.record.requests
-    tip = local.head_of(rule.ref)
+    tip, position = local.head_of(rule.ref), local.position(rule)
     forge = local.fetched_forge()
     found = []
     for number in sorted(refs):
@@ -180,33 +186,56 @@ def read_requests(
             kept = reader.refs(ref)[ref]
             plan = _record_of(reader, kept, rule.name, number)
             state, title = _standing(reader, forge, number, plan, tip)
-            path = request_path(number)
-            due = known.get(path) != request_key(kept, state, title) or not folder.has([path])
-            form, text = _plan(reader, kept) if due else ({}, "")
-            found.append(
-                RequestFacts(
-                    number=number,
-                    ref=ref,
-                    kept=kept,
-                    state=state,
-                    title=title,
-                    head="" if plan is None else plan.head,
-                    base="" if plan is None else plan.base,
-                    digest=(plan and plan.plan_digest) or "",
-                    count=0 if plan is None else plan.count,
-                    errors=0 if plan is None else plan.errors,
-                    missing=() if plan is None else plan.missing,
-                    form=form,
-                    text=text,
-                    due=due,
-                )
+            preview, no_preview = _preview(local, position, rule.name, number, "" if plan is None else plan.head)
+            request = RequestFacts(
+                number=number,
+                ref=ref,
+                kept=kept,
+                state=state,
+                title=title,
+                head="" if plan is None else plan.head,
+                base="" if plan is None else plan.base,
+                digest=(plan and plan.plan_digest) or "",
+                count=0 if plan is None else plan.count,
+                errors=0 if plan is None else plan.errors,
+                missing=() if plan is None else plan.missing,
+                tests=None if plan is None or plan.tests is None else _tests(plan.tests),
+                preview=preview,
+                no_preview=no_preview,
+                due=False,
             )
+            path = request_path(number)
+            if known.get(path) != request_key(request) or not folder.has([path]):
+                form, text = _plan(reader, kept)
+                request = replace(request, form=form, text=text, due=True)
+            found.append(request)
     return found
 
 
-def request_key(kept: str, state: str, title: str) -> str:
+def request_key(request: RequestFacts) -> str:
     """Return a digest of everything that determines the page of a request."""
-    return canonical_digest({"kept": kept, "state": state, "title": title})
+    preview = None if request.preview is None else [request.preview.key, request.preview.at]
+    about = {"preview": preview, "no_preview": request.no_preview}
+    return canonical_digest({"kept": request.kept, "state": request.state, "title": request.title, **about})
+
+
+def _tests(tests: PlanTests) -> TestsFacts:
+    total = tests.passed + tests.failed + tests.error + tests.not_run
+    failures = [FailedTestFacts(each.code.value, each.file, each.line, each.message) for each in tests.failures]
+    return TestsFacts(tests.passed, total, failures)
+
+
+def _preview(
+    local: LocalRepository, position: LedgerPosition, cluster: str, number: int, head: str
+) -> tuple[PreviewRecord | None, str]:
+    """Return the preview of a request's head, or why there is none. A record counts only as it does in a comment."""
+    try:
+        found = kept_preview(local, position, cluster, number)
+    except GitopsError as error:
+        return None, f"not shown: {error.code}"
+    if found is None:
+        return None, ""
+    return (found, "") if found.head == head else (None, "not run for this head")
 
 
 def _record_of(reader: GitReader, kept: str, cluster: str, number: int) -> PlanRecord | None:

@@ -352,6 +352,7 @@ def _plan_sections(comment: PlanComment, nodes: int, most: int | None) -> tuple[
         **_later_values(comment),
         "voids": comment.voids,
         "preview": comment.preview,
+        **{f"{part}_page": f"{comment.report}#{part}" if comment.report else "" for part in ("tests", "preview")},
         "tests": "" if comment.tests is None else passed_tests(comment.tests),
         "test_failures": () if comment.tests is None else failed_views(comment.tests),
         "atomic": _sentence(ATOMIC),

@@ -115,11 +115,12 @@ def test_only_times_differ_no_call_and_a_new_verdict_is_told(stage: Stage) -> No
 
 
 def test_the_rules_of_the_target_branch_decide(stage: Stage) -> None:
-    stage.configure("tests: {required: false, paths: [checks]}\n")
+    stage.configure("tests: {required: false, paths: [checks]}\nreport: {url: https://pages.example/brain}\n")
     head = stage.propose("alice", "outside", {"checks/notes.test.yaml": TESTS})
     assert plan(stage, PASSED, PASSED, FAILED) is RunResult.DONE
     assert stage.loop.status(head, "plan") == "success: 0 changes; 1 of 3 tests does not pass"
     assert "`../checks/notes.test.yaml` line 11" in stage.loop.comment(1)
+    assert "See [the report](https://pages.example/brain/requests/1.html#tests)." in stage.loop.comment(1)
     (check,) = stage.loop.book.checks(head)
     assert [(note.path, note.severity) for note in check.annotations] == [("checks/notes.test.yaml", "warning")]
 

@@ -90,6 +90,13 @@ def test_a_preview_is_kept_signed_and_shown_and_the_graph_stays_byte_for_byte(be
     assert not stage.calls.keys() & {"set_status", "upsert_comment"}
 
 
+def test_the_comment_leads_to_the_preview_in_the_report(built: Built, tmp_path: Path) -> None:
+    bench = made(built, tmp_path / "report", f"{RULES}report: {{url: https://pages.example/brain}}\n")
+    bench.stage.propose("alice", "year", ADDED)
+    bench.run()
+    assert "See [the report](https://pages.example/brain/requests/1.html#preview)." in bench.stage.loop.comment(1)
+
+
 def test_rows_without_a_required_value_are_counted_before_the_merge(built: Built, tmp_path: Path) -> None:
     bench = made(built, tmp_path / "rules", "preview: {enabled: true, scratch: previews, block: [violations]}\n")
     load(bench.stage.loop, 3, "notes", "Note", "title")

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from gitops.cluster.policy.bundle import Bundle
     from gitops.database.language.query import CheckedQuery
     from gitops.database.language.schema import Schema
+    from gitops.review.previews.record import PreviewRecord
 
 PER_PAGE = 100
 """Number of entries on a page of the timeline."""
@@ -43,13 +44,33 @@ class EntryFacts:
     run_problem: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class FailedTestFacts:
+    """A test that did not pass: its code, its line in a file (0 if unknown), and the reason."""
+
+    code: str
+    file: str
+    line: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class TestsFacts:
+    """The tests of a plan: how many passed, how many there are, and the first that did not pass."""
+
+    passed: int
+    total: int
+    failures: Sequence[FailedTestFacts] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestFacts:
     """A change request with its stored plan: `kept` is the commit at `ref`.
 
     `form` is the JSON document of the plan and `text` the plan as text; both are untrusted. The other members are from
     the record next to them and, as far as known here, from the request. The page of a request that is not `due` exists
-    already, so `form` and `text` were not read.
+    already, so `form` and `text` were not read. `tests` are those of the stored plan. `preview` is the newest preview of its
+    head; otherwise `no_preview` says why there is none, and is empty if nothing was ever previewed.
     """
 
     number: int
@@ -66,6 +87,9 @@ class RequestFacts:
     form: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     text: str = ""
     due: bool = True
+    tests: TestsFacts | None = None
+    preview: PreviewRecord | None = None
+    no_preview: str = ""
 
 
 @dataclass(frozen=True, slots=True)

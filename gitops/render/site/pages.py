@@ -21,6 +21,7 @@ from gitops.core.dataclass import dataclass
 from gitops.render.audit import audit_text
 from gitops.render.characters import visible
 from gitops.render.environment import in_address, page_file, render_page
+from gitops.render.previews import PreviewView, preview_view
 from gitops.render.site.diagram import Box, draw_layers, draw_run
 from gitops.render.site.facts import (
     IN_FEED,
@@ -295,7 +296,16 @@ def _request_page(render: _Renderer, each: RequestFacts) -> Page:
         for layer, names in enumerate(drawing.layers, 1)
         for name in names
     ]
-    values = {"request": _request(each), "plan": plan, "picture": drawing.svg, "plan_nodes": rows}
+    preview = PreviewView(each.no_preview) if each.no_preview else None
+    values = {
+        "request": _request(each),
+        "plan": plan,
+        "picture": drawing.svg,
+        "plan_nodes": rows,
+        "tests": each.tests,
+        "preview": preview if each.preview is None else preview_view(each.preview),
+        "previewed_at": "" if each.preview is None else each.preview.at,
+    }
     command = f"git show {each.kept}:plan.md"
     return render(request_path(each.number), "request.html.j2", values, command)
 

@@ -11,9 +11,22 @@ from pathlib import Path
 import pytest
 
 from gitops.cli.main import main
+from gitops.core.codes import Code
 from gitops.git.port import ZERO, NewCommit, RefUpdate
 from gitops.render.site.pages import LIMIT
-from gitops.repository.kept_plans import PLAN_RECORD, PlanRecord
+from gitops.repository.kept_plans import PLAN_RECORD, PlanRecord, PlanTestFailure, PlanTests
+from gitops.repository.kept_previews import RECORD, preview_ref
+from gitops.review.previews.record import (
+    PREVIEW_RECORD,
+    Counts,
+    DataCheck,
+    GraphPreview,
+    Parameters,
+    PreviewRecord,
+    PreviewVerdict,
+    QueryRun,
+    ResultChanges,
+)
 from tests.support.audited import LEDGER, MAIN, WIDER, Lie, Life, person, saying
 
 Report = Callable[..., int]
@@ -41,15 +54,35 @@ def files(folder: Path) -> dict[str, bytes]:
     return {str(each.relative_to(folder)): each.read_bytes() for each in folder.rglob("*") if each.is_file()}
 
 
-def keep_plan(life: Life, number: int, document: bytes, text: bytes, *, head: str = "") -> None:
+def keep_plan(
+    life: Life, number: int, document: bytes, text: bytes, *, head: str = "", tests: PlanTests | None = None
+) -> None:
     """A stored plan of a request."""
     tip = life.git.resolve(MAIN) or ""
-    record = PlanRecord("brain", number, head or tip, tip, None, "0" * 64, ("graph.x",), 1, ("graph.x",))
+    record = PlanRecord("brain", number, head or tip, tip, None, "0" * 64, ("graph.x",), 1, ("graph.x",), tests=tests)
     tree = life.git.write_files(
         None, {"plan.json": PLAN_RECORD.write(record), "outcome.json": document, "plan.md": text}
     )
     commit = life.git.write_commit(NewCommit(tree, (), person("bot"), "plan\n"), signing_key=None)
     life.git.update_refs([RefUpdate(f"refs/gitops/plans/brain/{number}", ZERO, commit)])
+
+
+def keep_preview(life: Life, number: int, found: GraphPreview, *, by: str = "bot", head: str = "") -> None:
+    """A stored preview of a request, signed by somebody."""
+    record = PreviewRecord(
+        key="a" * 64,
+        cluster="brain",
+        request=number,
+        head=head or life.git.resolve(MAIN) or "",
+        plan_digest=None,
+        at="2026-06-01T00:00:00Z",
+        verdict=PreviewVerdict.FINDINGS,
+        counts=Counts.EXACT,
+        graphs=(found,),
+    )
+    tree = life.git.write_files(None, {RECORD: PREVIEW_RECORD.write(record)})
+    commit = life.git.write_commit(NewCommit(tree, (), person(by), "preview\n"), signing_key=str(life.keys[by]))
+    life.git.update_refs([RefUpdate(preview_ref("brain", number), ZERO, commit)])
 
 
 class Checked(HTMLParser):
@@ -250,6 +283,58 @@ def test_a_plan_of_three_megabytes_is_cut_with_the_command_that_shows_it(
     warned = capsys.readouterr().err
     assert "report_page_cut" in warned
     assert "requests/7.html" in warned
+
+
+TESTS = PlanTests(40, 1, 0, 0, (PlanTestFailure(Code.TEST_FAILED, "a.test.yaml", 14, "boss: 1 row differs <b>"),))
+PREVIEWED = GraphPreview(
+    "notes",
+    412,
+    checks=(DataCheck("Note.text", "required", 37, 1000, runs=False),),
+    queries=(QueryRun("titles", Parameters.NONE, 1, ResultChanges(8, 8, changed=3), touched=(8, 8)),),
+)
+
+
+def test_the_page_of_a_request_shows_its_tests_and_its_preview_in_counts(life: Life, tmp_path: Path) -> None:
+    keep_plan(life, 1, b"{}", b"", tests=TESTS)
+    keep_preview(life, 1, PREVIEWED)
+    keep_plan(life, 2, b"{}", b"")
+    assert report(life, tmp_path / "r") == 0
+    page = Checked((tmp_path / "r" / "requests" / "1.html").read_bytes())
+    assert {"tests", "preview"} <= set(page.ids)
+    for said in (
+        "40 of 41 passed",
+        "a.test.yaml, line 14",
+        "boss: 1 row differs <b>",
+        "Note.text: required: 37 of 1,000 rows break it",
+        "Previewed at 2026-06-01T00:00:00Z",
+        "titles",
+    ):
+        assert said in page.text
+    assert {"tests", "preview"}.isdisjoint(Checked((tmp_path / "r" / "requests" / "2.html").read_bytes()).ids)
+
+
+def test_a_preview_that_comes_later_writes_only_its_page_again(
+    life: Life, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in (1, 2):
+        keep_plan(life, number, b"{}", b"")
+    report(life, tmp_path / "r")
+    keep_preview(life, 2, PREVIEWED)
+    capsys.readouterr()
+    assert report(life, tmp_path / "r", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["changed"] == ["requests/2.html"]
+
+
+@pytest.mark.parametrize(
+    ("by", "head", "said"), [("dora", "", "preview_record_refused"), ("bot", "1" * 40, "not run for this head")]
+)
+def test_a_preview_that_does_not_count_is_not_shown(life: Life, tmp_path: Path, by: str, head: str, said: str) -> None:
+    keep_plan(life, 1, b"{}", b"")
+    keep_preview(life, 1, PREVIEWED, by=by, head=head)
+    report(life, tmp_path / "r")
+    text = Checked((tmp_path / "r" / "requests" / "1.html").read_bytes()).text
+    assert said in text
+    assert "37" not in text.partition("Preview")[2]
 
 
 def test_a_request_whose_head_is_merged_is_merged(life: Life, tmp_path: Path) -> None:
