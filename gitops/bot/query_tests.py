@@ -24,6 +24,7 @@ from gitops.review.tests.verdicts import MAX_FAILURES, QueryTestReport, QueryTes
 
 if TYPE_CHECKING:
     from gitops.review.tests.select import QueryTestFolders
+    from gitops.review.tests.verdicts import QueryTestResult
 
 _MOST_CHARACTERS = 1_000
 
@@ -46,7 +47,7 @@ def run_plan_tests(
     rule, run = context.config.tests, context.bot.run_tests
     if run is None or not outcome.ok or outcome.plan is None:
         return None
-    from gitops.review.tests.select import collect_tests
+    from gitops.review.tests.select import collect_tests, decide_other_cases
 
     folders = folders_of_tests(context, workspace, root)
     if next(iter(folders.files(Diagnostics())), None) is None:
@@ -54,14 +55,18 @@ def run_plan_tests(
     desired = load_desired(workspace.tree, workspace.vouched, applied=True).desired
     if desired is None:
         return None
-    # Policy cases were decided with the plan.
     collected = collect_tests(folders, desired, ())
     tests, problems = collected.tests, Diagnostics(collected.problems)
-    if not tests and not problems.has_errors:
+    decided: list[QueryTestResult] = []
+    if any(file.file.cases for file in collected.files):
+        # Those in the folders of policies were decided with the plan.
+        policies = load_desired(workspace.tree, workspace.vouched).judgement.policies
+        decided = decide_other_cases(replace(collected, policies=policies))
+    if not tests and not decided and not problems.has_errors:
         return None
     clock = context.repository.clock
     started = clock.monotonic()
-    results = tuple(run(tests, rule.jobs, rule.budget.total_seconds())) if tests else ()
+    results = (*decided, *(run(tests, rule.jobs, rule.budget.total_seconds()) if tests else ()))
     severity = Severity.ERROR if rule.incomplete == "fail" else Severity.WARNING
     left = [each for each in results if each.verdict is QueryTestVerdict.NOT_RUN]
     if left:

@@ -5,13 +5,26 @@ from __future__ import annotations
 import argparse
 import os
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gitops.cli.finding import cluster_folder, repository_of, selecting_words
-from gitops.cli.shared import FAILED, OK, actor_of, checkout, in_ci, say, say_report, show, show_document, show_form
+from gitops.cli.finding import cluster_folder, folders_of_tests, repository_of, selecting_words
+from gitops.cli.shared import (
+    FAILED,
+    OK,
+    RULES,
+    actor_of,
+    checkout,
+    in_ci,
+    say,
+    say_report,
+    show,
+    show_document,
+    show_form,
+)
 from gitops.cluster.session.workspace import Workspace, next_attempt
 from gitops.core.codes import Code
-from gitops.core.diagnostics import Diagnostic, Diagnostics
+from gitops.core.diagnostics import Diagnostic, Diagnostics, Severity
 from gitops.core.errors import GitopsError, UsageError
 
 _CHANGES = 2
@@ -84,7 +97,19 @@ def validate(options: argparse.Namespace) -> ValidateOutcome:
         return outcome
     file = os.path.relpath(os.path.join(root, "gitops.yaml"), outcome.config_dir)  # noqa: PTH118
     rules = check_rules(FolderTree(root, confined=True), file=file)
-    return replace(outcome, diagnostics=(*rules, *outcome.diagnostics))
+    cases = () if any(each.severity is Severity.ERROR for each in rules) else _cases_outside(outcome.config_dir)
+    return replace(outcome, diagnostics=(*rules, *outcome.diagnostics, *cases))
+
+
+def _cases_outside(folder: str) -> tuple[Diagnostic, ...]:
+    """Decide the policy cases in the test folders of `gitops.yaml` in the checkout, and return their problems."""
+    root = checkout(folder)
+    # Without test folders, nothing of this is imported.
+    if root is None or b"paths" not in Path(root, RULES).read_bytes():
+        return ()
+    from gitops.review.tests.select import problems_of_cases
+
+    return tuple(problems_of_cases(folders_of_tests(folder)))
 
 
 def drill(options: argparse.Namespace) -> DrillOutcome:
@@ -102,7 +127,9 @@ def plan(options: argparse.Namespace) -> int:
     workspace, committed = _planned(options)
     workspace = replace(workspace, atomic=options.atomic or workspace.atomic)
     outcome = run(_with_compile_cache(workspace, options), texts=options.diff)
-    outcome = replace(outcome, diagnostics=(*outcome.diagnostics, *_files_left_out(options)))
+    of_files = not committed or repository_of(options) is None
+    cases = _cases_outside(outcome.config_dir) if of_files else ()
+    outcome = replace(outcome, diagnostics=(*outcome.diagnostics, *cases, *_files_left_out(options)))
     if options.request is not None:
         outcome = replace(outcome, others=_other_requests(options))
     if committed:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from gitops.cli.commands.arguments import Command
     from gitops.repository.repository import Repository
     from gitops.repository.wiring.local import LocalRepository
+    from gitops.review.tests.select import QueryTestFolders
 
 _CLUSTER = "cluster.yaml"
 _SELECTING = ("repo", "remote", "config", "cluster", "request")
@@ -320,3 +321,20 @@ def selecting_words(options: argparse.Namespace) -> list[str]:
     """Return command-line options that select the same plan."""
     given = [(f"--{name}", getattr(options, name, None)) for name in _SELECTING]
     return [word for name, value in given if value is not None for word in (name, str(value))]
+
+
+def folders_of_tests(folder: str) -> QueryTestFolders:
+    """Return where tests are looked for: the cluster folder and the test folders of `gitops.yaml` in the checkout.
+
+    Raises GitopsError `bot_config_invalid`.
+    """
+    from gitops.cluster.config.folder import FolderTree
+    from gitops.cluster.config.gitops_yaml import parse_bot_config
+    from gitops.review.tests.select import QueryTestFolders
+
+    tree, root = FolderTree(folder, confined=True), checkout(folder)
+    if root is None:
+        return QueryTestFolders(tree)
+    paths = parse_bot_config(Path(root, RULES).read_bytes()).tests.paths
+    place = os.path.relpath(os.path.abspath(folder), root)  # noqa: PTH100 - links stay as they are
+    return QueryTestFolders(tree, FolderTree(root, confined=True), paths, place)

@@ -10,10 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from difflib import unified_diff
 from pathlib import Path
 
-from gitops.cli.finding import cluster_folder
+from gitops.cli.finding import cluster_folder, folders_of_tests
 from gitops.cli.shared import FAILED, OK, RULES, UNWRITTEN, checkout, say, say_report, show_form, shown_folder
 from gitops.cli.texts import relative_paths, relative_to, replace_file
-from gitops.cluster.config.folder import FolderTree
 from gitops.cluster.config.gitops_yaml import parse_bot_config
 from gitops.cluster.config.load import load_desired
 from gitops.cluster.session.fmt import FileLayout
@@ -97,7 +96,7 @@ def _run(options: argparse.Namespace, folder: str) -> tuple[QueryTestReport, Col
     clock = SystemClock()
     started = clock.monotonic()
     _, paths = relative_paths(folder, options.paths)
-    collected, problems = collect(_folders(folder), lambda path: _below(path, paths))
+    collected, problems = collect(folders_of_tests(folder), lambda path: _below(path, paths))
     if collected is None:
         return QueryTestReport(problems=tuple(problems)), None
     chosen = _chosen(options, folder, collected)
@@ -109,16 +108,6 @@ def _run(options: argparse.Namespace, folder: str) -> tuple[QueryTestReport, Col
     coverage = coverage_of(collected, results) if options.coverage or options.fail_under is not None else None
     ms = int((clock.monotonic() - started) * 1000)
     return QueryTestReport(tuple(results), tuple(problems), ms, coverage), collected
-
-
-def _folders(folder: str) -> QueryTestFolders:
-    """Return where tests are looked for: the cluster folder and the test folders of `gitops.yaml` in the checkout."""
-    tree, root = FolderTree(folder, confined=True), checkout(folder)
-    if root is None:
-        return QueryTestFolders(tree)
-    paths = parse_bot_config(Path(root, RULES).read_bytes()).tests.paths
-    place = os.path.relpath(os.path.abspath(folder), root)  # noqa: PTH100 - links stay as they are
-    return QueryTestFolders(tree, FolderTree(root, confined=True), paths, place)
 
 
 def collect(

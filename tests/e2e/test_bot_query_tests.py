@@ -125,6 +125,25 @@ def test_the_rules_of_the_target_branch_decide(stage: Stage) -> None:
     assert [(note.path, note.severity) for note in check.annotations] == [("checks/notes.test.yaml", "warning")]
 
 
+@pytest.mark.parametrize(("expected", "result"), [("allow", RunResult.PROBLEMS), ("deny", RunResult.DONE)])
+def test_policy_cases_in_test_folders_fail_the_plan_without_a_worker(
+    stage: Stage, expected: str, result: RunResult
+) -> None:
+    """They are decided on the policies of the request. Those next to a policy are errors of the plan itself."""
+    stage.configure("tests: {paths: [checks]}\n")
+    cases = f"version: 1\ncases: [{{id: eve, actor: eve, action: change, graph: notes, expect: {expected}}}]\n"
+    head = stage.propose("alice", "cases", {"checks/access.test.yaml": cases.encode()})
+    bot: Bot = replace(stage.bot(), run_tests=judged())
+    event = RequestEvent(1, RequestAction.OPENED, head)
+    assert verdict(list(handle_event(bot, event))) is result
+    record = kept_plan(stage.local, CLUSTER, 1)
+    passed = 1 if result is RunResult.DONE else 0
+    assert (record.tests.passed, record.tests.failed) == (passed, 1 - passed)
+    if not passed:
+        assert "1 of 1 test does not pass" in stage.loop.comment(1)
+        assert "`policy_test_failed` at `../checks/access.test.yaml` line 2" in stage.loop.comment(1)
+
+
 @pytest.mark.parametrize(("incomplete", "result"), [("fail", RunResult.PROBLEMS), ("warn", RunResult.DONE)])
 def test_what_the_budget_leaves_out_is_never_passed(stage: Stage, incomplete: str, result: RunResult) -> None:
     stage.configure(f"tests: {{incomplete: {incomplete}}}\n")

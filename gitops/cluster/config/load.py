@@ -546,10 +546,18 @@ def enforced_by(policies: Collection[LoadedPolicy]) -> Mapping[str, Enforced]:
     return bind(bound)[0]
 
 
+def _case_folders(policies: Collection[LoadedPolicy]) -> set[str]:
+    return {".", *(policy.file.path.rpartition("/")[0] or "." for policy in policies)} if policies else set()
+
+
+def decides_cases_of(path: str, policies: Collection[LoadedPolicy]) -> bool:
+    """Return whether step 8 decides the cases in a file, whose path is relative to the cluster folder."""
+    return path.endswith(_CASES) and (path.rpartition("/")[0] or ".") in _case_folders(policies)
+
+
 def case_files(policies: Collection[LoadedPolicy], reader: SourceReader) -> Iterator[SourceFile]:
     """Yield the test case files next to the configuration and the policies. Reports unreadable files."""
-    folders = {".", *(policy.file.path.rpartition("/")[0] or "." for policy in policies)} if policies else set()
-    for folder in sorted(folders):
+    for folder in sorted(_case_folders(policies)):
         try:
             names = reader.tree.names(folder)
         except SourceError as error:

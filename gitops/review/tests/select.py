@@ -11,12 +11,12 @@ from fnmatch import fnmatchcase
 from posixpath import dirname, join, normpath, relpath
 from typing import NamedTuple
 
-from gitops.cluster.config.load import enforced_by
+from gitops.cluster.config.load import decides_cases_of, enforced_by, load_desired
 from gitops.cluster.config.loader import LoadedPolicy
 from gitops.cluster.config.source import PathKind, SourceError, SourceTree
 from gitops.cluster.model.address import Address, query_address, schema_address
 from gitops.cluster.model.resource import DesiredState, GraphDeclaration
-from gitops.cluster.policy.cases import Guarded, failures, rules_met, scopes_of
+from gitops.cluster.policy.cases import Guarded, failures, read_cases, rules_met, scopes_of
 from gitops.core.canonical import canonical_digest, digest
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
@@ -98,6 +98,11 @@ class QueryTestFolders:
         for path in _search(self.cluster, ".", found):
             seen.add(path)
             yield FoundFile(self.cluster, path, path)
+        yield from (each for each in self.outside(found) if each.shown not in seen)
+
+    def outside(self, found: Diagnostics) -> Iterator[FoundFile]:
+        """Yield the files of the test folders, each once. Reports folders that cannot be searched."""
+        seen = set()
         for folder in self.paths if self.repository is not None else ():
             for path in _search(self.repository, normpath(folder), found) if self.repository is not None else ():
                 shown = relpath(path, self.cluster_path)
@@ -260,6 +265,48 @@ def decide_cases(collected: CollectedTests, chosen: Callable[[str], bool]) -> li
                 QueryTestResult(case_id, resource, at, verdict, 0, problems[0].code, message, problems[0].fix)
             )
     return results
+
+
+def decide_other_cases(collected: CollectedTests) -> list[QueryTestResult]:
+    """Decide the policy cases that validation does not decide: those outside of the folders of policies."""
+    decided = {
+        f"{file.file.path}::{case.id}"
+        for file in collected.files
+        if decides_cases_of(file.file.path, collected.policies)
+        for case in file.file.cases
+    }
+    return decide_cases(collected, lambda case_id: case_id not in decided)
+
+
+def problems_of_cases(folders: QueryTestFolders) -> Diagnostics:
+    """Decide the policy cases in the test folders, and return their problems as validation would.
+
+    A cluster folder with an error has no problems here, because nothing can be decided.
+    """
+    found, files = Diagnostics(), []
+    for each in folders.outside(found):
+        try:
+            data = each.tree.read(each.path)
+        except SourceError as error:
+            found.add(Code.POLICY_TESTS_INVALID, each.shown, error.detail, source=SourceRef(each.shown))
+            continue
+        if b"cases" in data:
+            files.append((each.shown, data))
+    if not files:
+        return found
+    loaded = load_desired(folders.cluster)
+    # A case of the folder itself that fails does not hide others.
+    desired = loaded.desired or load_desired(folders.cluster, applied=True).desired
+    if desired is None:
+        return found
+    guarded = guard_of(CollectedTests((), found, desired, loaded.judgement.policies))
+    for shown, data in files:
+        if not decides_cases_of(shown, loaded.judgement.policies):
+            cases, problems = read_cases(data, shown)
+            found.extend(problems)
+            for case in cases:
+                found.extend(failures(case, shown, guarded))
+    return found
 
 
 def coverage_of(collected: CollectedTests, judged: Sequence[QueryTestResult]) -> QueryTestCoverage:

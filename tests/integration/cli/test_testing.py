@@ -99,6 +99,31 @@ def test_policy_cases_are_tests_and_need_no_worker(folder, capsys, monkeypatch):
     assert "policy_test_failed" in capsys.readouterr().out
 
 
+def test_cases_in_the_test_folders_of_the_rules_are_decided_like_those_inside(folder, capsys, monkeypatch):
+    for words in (["init", "-q", "-b", "main"], ["remote", "add", "origin", str(folder)]):
+        subprocess.run(["git", *words], check=True)
+    rules = "version: 1\nclusters: [{name: brain, path: brain}]\nledger: {store: directory}\ntests: {paths: [checks]}\n"
+    write(folder, {"gitops.yaml": rules, "checks/access.test.yaml": CASES})
+    for name in (*CLUSTER, "base.policy.yaml"):
+        with_policy(folder)
+        (folder / "brain" / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).rename(folder / "brain" / name)
+    subprocess.run(["git", "add", "-A"], check=True)
+    subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@x.example", "commit", "-qm", "x"], check=True)
+    monkeypatch.chdir(folder / "brain")
+    shown = "(../checks/access.test.yaml:5:5)"
+    for command in ("validate", "plan"):
+        assert main([command, "--config", "."]) == 1, command
+        out = capsys.readouterr().out
+        assert ("policy_test_failed" in out, shown in out) == (True, True), out
+    write(folder, {"checks/access.test.yaml": CASES.replace("expect: allow}", "expect: deny}")})
+    for command in ("validate", "plan"):
+        assert main([command, "--config", "."]) == 0, capsys.readouterr().out
+    write(folder, {"checks/access.test.yaml": "version: 1\ncases: [{id: x}]\n"})
+    assert main(["validate", "--config", "."]) == 1
+    assert "policy_tests_invalid" in capsys.readouterr().out
+
+
 def test_paths_select_files_and_must_exist(folder, capsys):
     with_policy(folder)
     assert "tests_none" in ran(capsys, "queries")[1]
