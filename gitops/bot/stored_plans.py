@@ -18,6 +18,7 @@ from gitops.cluster.model.approval import UnknownAuthors
 from gitops.cluster.model.change import Change
 from gitops.cluster.model.others import OtherRequests
 from gitops.cluster.model.outcome import PlanOutcome
+from gitops.cluster.model.use import UseState
 from gitops.core.canonical import canonical_digest
 from gitops.core.diagnostics import Diagnostic, Severity
 from gitops.core.documents.forms import is_line
@@ -32,6 +33,7 @@ from gitops.repository.kept_plans import (
     PLAN_RECORD,
     RECORD,
     PlanRecord,
+    SeenCallers,
     SeenChange,
     kept_plan,
     plan_ref,
@@ -62,6 +64,11 @@ def plan_record(
     verdicts = None if tests is None else plan_tests(tests)
     shown = parts if numbers or verdicts or compared else parts[:-1]
     more = [*([compared] if compared else ()), *([] if verdicts is None else [asdict(verdicts)])]
+    # Numbers of calls change all the time, so that only the clients are news.
+    hit = [
+        [c.address, [each.client for each in c.callers.clients]] for c in (plan.changes if plan else ()) if c.callers
+    ]
+    more += [hit] if any(clients for _, clients in hit) else []
     digest = canonical_digest([*shown, *more])
     changed = [change.address for change in plan.changes] if plan else []
     found = PlanRecord(
@@ -84,6 +91,7 @@ def plan_record(
             if each.code in UNKNOWN_AUTHORS and each.step is None and is_line(each.message) and is_line(each.fix or "")
         ),
         tests=verdicts,
+        callers=_callers(plan.changes) if plan else (),
     )
     return replace(found, since=() if before is None else moved_since(before, found))
 
@@ -146,6 +154,11 @@ def _seen(changes: Iterable[Change]) -> tuple[SeenChange, ...]:
         if c.seen is not None
     )
     return tuple(islice(found, _MOST_SEEN))
+
+
+def _callers(changes: Iterable[Change]) -> tuple[SeenCallers, ...]:
+    found = (SeenCallers(c.address, c.before, c.after, c.callers) for c in changes if c.callers is not None)
+    return tuple(islice((each for each in found if each.callers.state is UseState.COUNTED), _MOST_SEEN))
 
 
 def _names(addresses: Iterable[str]) -> tuple[str, ...]:

@@ -35,6 +35,7 @@ from gitops.repository.wiring.system import RandomIds, SystemClock
 
 if TYPE_CHECKING:
     from gitops.cluster.ledger.served import ServingReports
+    from gitops.cluster.ledger.use import UseRecords
     from gitops.cluster.model.identity import TokenIssuer
     from gitops.cluster.model.outcome import ReadyOutcome
     from gitops.core.redact import Secret
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from gitops.serving.process import Booted, BootInputs, Reload, ServerTokens, ServingGeneration
     from gitops.serving.processes import Companion, Lifeline, WorkerStart
     from gitops.serving.report import StatusBoard
+    from gitops.serving.use import UseRecorder
 
 _KEYS_EVERY_S, _KEYS_AGAIN_S = 15.0, 3.0
 _EXTRA = ("jwt", "uvicorn", "uvloop", "httptools", "cedarpy", "pydantic", "starlette", "prometheus_client")
@@ -233,16 +235,18 @@ def _work(
 
     limits, _ = read_limits(keeper.inputs.environ, hide_graphs=options.hide_graphs, strict=options.strict_changes)
     count = None if metrics is None else metrics.reloaded
+    use = recorder_of(options, keeper.inputs, source, keeper.number, log, metrics)
     with (
         in_background(log, clock.now),
         copying(options, keeper.copy, log) as replica,
         reporting(options, keeper.inputs, keeper.board, keeper.number, log),
+        nullcontext() if use is None else use.running(),
         _keeping_keys(lambda: (*tokens.current().issuers, *source.current().issuers)),
         keeper.keeping(source, tokens, log, count) as (hang_up, reload, pending),
     ):
         ids, known = RandomIds(), tokens.current
         context = HttpContext(source, booted.state, known, clock, ids, record, limits, reload=reload, observer=metrics)
-        context = replace(context, verifier=_verifier, public_url=options.public_url, replica=replica)
+        context = replace(context, verifier=_verifier, public_url=options.public_url, replica=replica, use=use)
         pages = None if options.pages is None else ServedReport(Path(options.pages))
         context = replace(context, report=pages, previews=_previews(options))
         if keeper.supervisor is not None:
@@ -521,6 +525,40 @@ def reporting(
 
     facts = ReplicaFacts(options.replica, options.cluster, Follows.NEVER if options.revision is not None else follows)
     return Reporter(board, facts, reports, SystemClock(), log).running()
+
+
+def recorder_of(
+    options: argparse.Namespace,
+    inputs: BootInputs,
+    source: ServingGeneration,
+    number: int,
+    log: logging.Logger,
+    metrics: ServingMetrics | None,
+) -> UseRecorder | None:
+    """Return the recorder of one process's calls.
+
+    A read replica has none, because its credentials need only read. Without a key, the recorder only says that calls are
+    not recorded, if the rules in force ask for it.
+    """
+    from gitops.serving.use import RecordKey, UseRecorder
+
+    if options.read_replica is not None:
+        return None
+    key = None
+    if options.record_key is not None:
+        from gitops.cluster.model.use import USE_NAMESPACE
+        from gitops.git.signatures import read_public_key, sign
+
+        _, public = read_public_key(options.record_key)
+        key = RecordKey(public, partial(sign, key=options.record_key, namespace=USE_NAMESPACE))
+
+    def records() -> UseRecords | None:
+        stores = inputs.open_stores(Diagnostics())
+        return None if stores is None else stores.use
+
+    server = f"{options.replica}.{number}"
+    note = (lambda _: None) if metrics is None else metrics.recorded
+    return UseRecorder(source.current, server, records, key, SystemClock(), RandomIds(), log, note)
 
 
 # -- the admin address: a process next to the workers, which responds from before the boot until the end ---------------

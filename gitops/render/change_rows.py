@@ -194,7 +194,7 @@ def change_rows(
                 words=breaks.pop() if len(breaks) == 1 and not migration else _words(change, badge),
                 steps=tuple(migration[:STEPS_IN_ROW]),
                 more_steps=max(0, len(migration) - STEPS_IN_ROW),
-                details=(*breaks, *change.details, *(() if badge is Badge.FORMATTING else _data(change))),
+                details=(*breaks, *_callers(change), *change.details, *_data(change, badge)),
                 gated=change.tier is not None,
                 derived=change.disposition is Disposition.DERIVED,
             )
@@ -291,9 +291,14 @@ def _badge(change: Change, breaking: Iterable[Address], widening: Iterable[Addre
     return Badge.ADDS if change.action is Action.CREATE else Badge.CHANGES
 
 
-def _data(change: Change) -> tuple[str, ...]:
+def _callers(change: Change) -> tuple[str, ...]:
+    """Describe the recorded clients that a change breaks."""
+    return () if change.callers is None else (change.callers.words,)
+
+
+def _data(change: Change, badge: Badge) -> tuple[str, ...]:
     """Describe the graph's data: as in the approval if the change needs one, otherwise the number of rows."""
-    if change.action is Action.DELETE or (change.seen is None and not change.unknown_data):
+    if badge is Badge.FORMATTING or change.action is Action.DELETE or (change.seen is None and not change.unknown_data):
         return ()
     if change.seen is None:
         return (NOT_KNOWN_HERE,)

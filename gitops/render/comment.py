@@ -519,6 +519,7 @@ _APPROVE_AGAIN = frozenset(
         Code.APPROVAL_SPENT,
         Code.APPROVAL_EXPIRED,
         Code.APPROVAL_DATA_GREW,
+        Code.APPROVAL_CALLERS_MOVED,
         Code.APPROVAL_DATA_REPLACED,
         Code.APPROVAL_OTHER_GRAPH,
         Code.APPROVAL_QUORUM,

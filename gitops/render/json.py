@@ -32,6 +32,7 @@ from gitops.cluster.model.outcome import (
 from gitops.cluster.model.plan import Plan
 from gitops.cluster.model.served import Replica, RevisionIdentity
 from gitops.cluster.model.trust import RuleChange
+from gitops.cluster.model.use import Callers
 from gitops.render.commands import approve_command
 from gitops.render.json_text import plain
 
@@ -480,7 +481,20 @@ def _change(
         formatting_only=True if layout else None,
         migration=_migration(change.migration) if migration and change.migration else None,
         details=list(change.details) or None,
+        callers=None if change.callers is None else _callers(change.callers),
     )
+
+
+def _callers(callers: Callers) -> Form:
+    """Return the recorded clients that a change breaks, and how completely they are known."""
+    return {
+        "state": callers.state.value,
+        "clients": [{"client": each.client, "calls": each.calls, "last": each.last} for each in callers.clients],
+        "days": callers.days,
+        "complete": callers.complete,
+        **present(gap=callers.gap or None, floor=callers.floor or None, untrusted=callers.untrusted or None),
+        "words": callers.words,
+    }
 
 
 def _migration(preview: MigrationPreview) -> Form:

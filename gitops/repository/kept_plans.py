@@ -20,7 +20,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property, reduce
 
-from gitops.cluster.approvals.documents import SEEN
+from gitops.cluster.approvals.documents import CALLERS, SEEN
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.approval import UnknownAuthors
 from gitops.cluster.model.change import Action, Change, Seen
@@ -33,6 +33,7 @@ from gitops.cluster.model.others import (
     OtherRequests,
     RequestConflict,
 )
+from gitops.cluster.model.use import Callers, UseState
 from gitops.core.clock import timestamp
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
@@ -78,6 +79,16 @@ class SeenChange:
 
 
 @dataclass(frozen=True, slots=True)
+class SeenCallers:
+    """The recorded clients that a plan read for a change to `resource`, which the digests identify."""
+
+    resource: Address
+    before: str | None
+    after: str | None
+    callers: Callers
+
+
+@dataclass(frozen=True, slots=True)
 class PlanTestFailure:
     """A test that did not pass: its code, its line in a file of the cluster folder (0 if unknown), and the reason."""
 
@@ -108,7 +119,8 @@ class PlanRecord:
     report listed. `shown` is False until the forge has accepted the comment, so the next run writes it again. `seen`
     are the graphs of its data changes. `approved` are the changes with an approval that counts, `voids` are the requests
     whose approvals become stale if this one is merged first, as the report warns, `unknown` are the changes that no one
-    can approve yet, and `tests` are the verdicts of its query tests, None if it has none.
+    can approve yet, and `tests` are the verdicts of its query tests, None if it has none. `callers` are the recorded clients
+    that its changes break.
     """
 
     cluster: str
@@ -128,6 +140,7 @@ class PlanRecord:
     voids: tuple[int, ...] = ()
     unknown: tuple[UnknownAuthors, ...] = ()
     tests: PlanTests | None = None
+    callers: tuple[SeenCallers, ...] = ()
 
 
 _ADDRESS = Form(lambda value: Address(LINE.read(value)))
@@ -191,7 +204,15 @@ _TESTS: Form[PlanTests] = record(
 )
 
 
+_SEEN_CALLERS: Form[SeenCallers] = record(
+    SeenCallers,
+    {"resource": _ADDRESS, "before": nullable(DIGEST), "after": nullable(DIGEST), "callers": CALLERS},
+)
+
+
 def _version(kept: PlanRecord) -> int:
+    if kept.callers:
+        return 8
     if kept.tests is not None:
         return 7
     counted = any(each.counts is not None for each in kept.seen)
@@ -211,6 +232,7 @@ PLAN_RECORD = Document(
         5: record(PlanRecord, {**_SHOWN, "seen": list_of(record(SeenChange, _DATED))}),
         6: record(PlanRecord, _WITH_APPROVALS),
         7: record(PlanRecord, {**_WITH_APPROVALS, "tests": _TESTS}),
+        8: record(PlanRecord, {**_WITH_APPROVALS, "tests": nullable(_TESTS), "callers": list_of(_SEEN_CALLERS)}),
     },
     code=Code.REQUEST_INVALID,
     limit=1024 * 1024,
@@ -310,6 +332,17 @@ class PlannedData:
     def counts(self, change: Change) -> tuple[StepCount | None, ...] | None:
         """Return the rows that the newest plan counted for each step of a migration, or None if none did."""
         known = [(made, each.counts) for made, each in self._about(change) if each.counts is not None]
+        return max(known, key=lambda each: each[0])[1] if known else None
+
+    def callers(self, change: Change) -> Callers | None:
+        """Return the clients that the newest plan counted for a change, or None if none did."""
+        identity = change.address, change.before, change.after
+        known = [
+            (made, each.callers)
+            for made, kept in self._plans
+            for each in kept.callers
+            if (each.resource, each.before, each.after) == identity and each.callers.state is UseState.COUNTED
+        ]
         return max(known, key=lambda each: each[0])[1] if known else None
 
     def unknown(self, commit: str, address: Address) -> UnknownAuthors | None:

@@ -28,6 +28,7 @@ from gitops.cluster.model.change import Change, Seen
 from gitops.cluster.model.ledger import Authors, Origin, SourceRevision
 from gitops.cluster.model.scope import UNKNOWN_STORAGE, ClusterScope
 from gitops.cluster.model.trust import TrustRoot
+from gitops.cluster.model.use import Callers
 from gitops.cluster.session.workspace import OpenTarget, Stores, Workspace, by_rule
 from gitops.core.clock import Clock, IdSource
 from gitops.core.codes import Code
@@ -501,6 +502,7 @@ class ClusterAt:
     seen_elsewhere: Callable[[Change, Seen | None], Seen | None] = lambda _, recorded: recorded
     counted_elsewhere: Callable[[Change], tuple[StepCount | None, ...] | None] = lambda _: None
     unknown_elsewhere: Callable[[Address], UnknownAuthors | None] = lambda _: None
+    callers_elsewhere: Callable[[Change], Callers | None] = lambda _: None
 
     @property
     def source(self) -> SourceRevision:

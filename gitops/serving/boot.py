@@ -124,6 +124,7 @@ def boot(
         policy=run.policy_of(CLUSTER_SCOPE),
         policy_digest=digests.get(run.policy_of(CLUSTER_SCOPE) or ""),
         issuers=revision.issuers,
+        use=revision.use,
     )
 
 

@@ -10,11 +10,13 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from gitops.cluster.ledger.port import IntentListing, LedgerReader, LedgerView
+from gitops.cluster.ledger.use import use_rules
 from gitops.cluster.model.address import CLUSTER_SCOPE, Address, Kind, graph_address, is_name, schema_address
 from gitops.cluster.model.change import Seen
 from gitops.cluster.model.identity import TokenIssuer
 from gitops.cluster.model.ledger import Intent, IntentKind, LedgerState
 from gitops.cluster.model.served import RevisionIdentity
+from gitops.cluster.model.use import UseRules
 from gitops.cluster.plan.draft import recorded_data
 from gitops.cluster.policy.decide import PolicyEngine
 from gitops.cluster.session.queries import catalog_text
@@ -76,7 +78,8 @@ class AppliedRevision:
 
     `queries` contains each graph's queries in name order. `broken` are the problems that prevent a graph from being
     served. `seen` are the graphs as last recorded, to detect a different graph or an older copy. `dropping` are graphs
-    that still contain data that their applied schema lacks. `issuers` are the identity providers in the rules in force.
+    that still contain data that their applied schema lacks. `issuers` are the identity providers in the rules in force,
+    and `use` is how these rules want calls to be recorded, None if they don't.
     """
 
     identity: RevisionIdentity
@@ -87,6 +90,7 @@ class AppliedRevision:
     seen: Mapping[str, Seen]
     dropping: tuple[str, ...] = ()
     issuers: tuple[TokenIssuer, ...] = ()
+    use: UseRules | None = None
 
     @property
     def guarded(self) -> bool:
@@ -107,6 +111,7 @@ class AppliedRevision:
             "seen": {graph: [each.incarnation, each.rows, each.version] for graph, each in self.seen.items()},
             "dropping": list(self.dropping),
             "issuers": [each.form for each in self.issuers],
+            "use": None if self.use is None else self.use.form,
         }
 
     @classmethod
@@ -127,6 +132,7 @@ class AppliedRevision:
             {graph: Seen(*each) for graph, each in form["seen"].items()},
             tuple(form["dropping"]),
             tuple(map(TokenIssuer.of_form, form["issuers"])),
+            None if form["use"] is None else UseRules.of_form(form["use"]),
         )
 
 
@@ -150,7 +156,7 @@ def verify_revision(
         return None
     found_now = _StateVerification(ledger, view.state, found).revision(view.cas.rpartition(":")[2], broken, dropping)
     issuers = () if view.trust is None else sorted(view.trust.issuers, key=lambda each: each.issuer)
-    return replace(found_now, issuers=tuple(issuers))
+    return replace(found_now, issuers=tuple(issuers), use=use_rules(view))
 
 
 def _interrupted(
@@ -362,6 +368,7 @@ class Generation:
     bundle in the revision is bound to the server or to a graph, served or not. `warnings` are boot problems that don't
     prevent serving. `issuers` are the identity providers of the revision. `preview` is None unless this is what a
     change request declares, on copies of the live graphs; `revision` is then the one that was served when it was opened.
+    `use` is how the revision wants calls to be recorded.
     """
 
     revision: RevisionIdentity
@@ -374,6 +381,7 @@ class Generation:
     policy_digest: str | None = None
     issuers: tuple[TokenIssuer, ...] = ()
     preview: PreviewSource | None = None
+    use: UseRules | None = None
 
 
 # Schemas and stored queries of a server. Each text is compiled once per process, and each problem gets its place in the

@@ -107,6 +107,8 @@ class ServingMetrics:
         self._refused = _Series(refused, 1)
         reloads = _counter("reload_total", "Attempts to serve a newer revision.", "result", "code")
         self._reloads = _Series(reloads, 2)
+        recorded = _counter("use_record_writes_total", "Attempts to write who calls which stored query.", "result")
+        self._recorded = _Series(recorded, 1)
         if replaces:
             self._restarts.inc()
 
@@ -138,6 +140,10 @@ class ServingMetrics:
     def rejected(self, reason: str) -> None:
         """Count a request that was refused for lack of capacity."""
         self._rejected.of(reason).inc()
+
+    def recorded(self, result: str) -> None:
+        """Count an attempt to write recorded use: `written` or `failed`."""
+        self._recorded.of(result).inc()
 
     def reloaded(self, made: Reload) -> None:
         """Count an attempt to serve a newer revision, by its first error."""

@@ -286,7 +286,7 @@ class Reloader:
         offered = None if booted.revision is None else booted.revision.identity
         problems = booted.outcome.diagnostics
         same = offered is not None and offered.digest == served.digest
-        if same and (booted.generation is None or booted.generation.issuers == self._source.current().issuers):
+        if same and (booted.generation is None or _same_rules(booted.generation, self._source.current())):
             return Reload(ReloadResult.UNCHANGED, served, offered)
         broken = [] if booted.revision is None else [each for of in booted.revision.broken.values() for each in of]
         if any(each.code is Code.CLUSTER_RECOVERY_PENDING for each in broken):
@@ -303,6 +303,11 @@ class Reloader:
         self._source.publish(booted.generation)
         self._compiled.keep(booted.generation)
         return Reload(ReloadResult.EXCHANGED, booted.generation.revision, offered, problems)
+
+
+def _same_rules(one: Generation, other: Generation) -> bool:
+    """Whether the rules in force want the same of a server. They can change without the applied state."""
+    return (one.issuers, one.use) == (other.issuers, other.use)
 
 
 def _behind(offered: RevisionIdentity | None, served: RevisionIdentity) -> int:

@@ -470,7 +470,7 @@ class Loop:
         """An approval commit that says anything, signed by anybody or nobody."""
         files = {f"__cluster/approvals/{approval.approval_id}.json": write_approval(approval)}
         own = drafted if key is None else signer(self.store, self.key(key))
-        sign = own if statement.version == STATEMENT_VERSION else None
+        sign = own if statement.version >= STATEMENT_VERSION else None
         message = statement_message(statement, f"{approval.operation} {approval.resource}", sign=sign)
         return self.commit("mallory", files, statement.ledger_head, message=message, key=key, away=away)
 

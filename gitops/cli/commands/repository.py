@@ -240,6 +240,11 @@ SERVE = Command(
     ),
     flag("--no-report", "do not write a report of the served revision to the cluster's storage"),
     Argument(
+        "--record-key",
+        "FILE",
+        "private SSH key that signs the record of who calls which stored query, if serving.record of gitops.yaml asks for one",
+    ),
+    Argument(
         "--read-replica",
         "DIR",
         "answer reads only, from a copy of the cluster's bucket in DIR, which is kept up to date; the credentials need only read",

@@ -138,6 +138,7 @@ def _listed(change: Change) -> EntryChange:
         tier=change.tier,
         digest=None if change.tier is None else change_digest(change),
         gates=tuple(sorted(change.gates)),
+        callers=change.callers,
     )
 
 

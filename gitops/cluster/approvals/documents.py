@@ -5,7 +5,8 @@ An approval (`approvals/<approval_id>.json`) permits exactly one change. A state
 
 Version 1 of a statement is an approver's own signature. Version 2 records how else the approval was given: the bot attests a
 review on a forge, or it is an emergency. Version 3 has all of this and a separate signature in the message. The first
-release wrote the earlier versions; they can still be read, so that old ledgers can be verified.
+release wrote the earlier versions; they can still be read, so that old ledgers can be verified. Version 4 also has the
+clients that the change breaks, as the approver saw them.
 """
 
 from __future__ import annotations
@@ -24,11 +25,13 @@ from gitops.cluster.model.approval import (
     Via,
 )
 from gitops.cluster.model.change import Action, Seen
+from gitops.cluster.model.use import Callers, ClientCalls, UseState
 from gitops.core.codes import Code
 from gitops.core.documents.codec import Document, SignedMessage
 from gitops.core.documents.forms import (
     DIGEST,
     LINE,
+    LINE_OR_EMPTY,
     OBJECT_ID,
     TEXT,
     TIME,
@@ -38,6 +41,7 @@ from gitops.core.documents.forms import (
     enum,
     integer,
     is_line,
+    list_of,
     nullable,
     optional,
     record,
@@ -50,6 +54,22 @@ _MESSAGE_LIMIT = 64 * 1024
 # -- an observed graph, which is a member of several documents ----------------------------------------------------------
 
 SEEN: Form[Seen] = record(Seen, {"incarnation": LINE, "rows": integer(), "version": integer(1)})
+
+# -- the clients that a change breaks, which are a member of several documents ------------------------------------------
+
+CALLERS: Form[Callers] = record(
+    Callers,
+    {
+        "state": enum(UseState),
+        "clients": list_of(record(ClientCalls, {"client": LINE, "calls": integer(1), "last": LINE_OR_EMPTY})),
+        "days": integer(),
+        "at": LINE_OR_EMPTY,
+        "gap": LINE_OR_EMPTY,
+        "floor": integer(),
+        "untrusted": integer(),
+        "hashed_for": LINE_OR_EMPTY,
+    },
+)
 
 # -- approvals/<approval_id>.json --------------------------------------------------------------------------------------
 
@@ -130,11 +150,14 @@ def _check_via(statement: ApprovalStatement) -> None:
 
 _STATEMENT_2: Members = {**_STATEMENT, "via": enum(Via), "grant": nullable(_GRANT), "emergency": nullable(LINE)}
 
+_STATEMENT_3: Members = {**_STATEMENT_2, "seen": nullable(SEEN)}
+
 STATEMENT = Document(
     versions={
         1: record(partial(ApprovalStatement, version=1), _STATEMENT),
         2: record(partial(ApprovalStatement, version=2), _STATEMENT_2, check=_check_via),
-        3: record(partial(ApprovalStatement, version=3), {**_STATEMENT_2, "seen": nullable(SEEN)}, check=_check_via),
+        3: record(partial(ApprovalStatement, version=3), _STATEMENT_3, check=_check_via),
+        4: record(partial(ApprovalStatement, version=4), {**_STATEMENT_3, "callers": CALLERS}, check=_check_via),
     },
     version_of=lambda statement: statement.version,
     code=Code.APPROVAL_MALFORMED,

@@ -25,6 +25,7 @@ from gitops.cluster.model.change import Change, Seen, Tier
 from gitops.cluster.model.kinds import rules_of
 from gitops.cluster.model.ledger import ENTRY_VERSION, UNKNOWN_AUTHOR, WITH_ORIGINS
 from gitops.cluster.model.trust import DataGrowth, TrustRoot
+from gitops.cluster.model.use import Callers, callers_moved
 from gitops.core.canonical import canonical_digest
 from gitops.core.clock import parse_timestamp
 from gitops.core.codes import Code, remedy
@@ -364,10 +365,12 @@ def _coverage(case: _Case) -> _Refusal | None:
 
 
 def _data(case: _Case) -> _Refusal | None:
-    """Apply `data_refusal`. Entries of the first release have no data."""
+    """Apply `data_refusal` and `callers_refusal`. Entries of the first release have no data."""
     if case.need.version < WITH_ORIGINS:
         return None
-    return data_refusal(case.need.change, case.statement.seen, case.trust.data_growth, case.need.replaced)
+    change, statement, growth = case.need.change, case.statement, case.trust.data_growth
+    refusal = data_refusal(change, statement.seen, growth, case.need.replaced)
+    return refusal or callers_refusal(change, statement.callers, growth)
 
 
 def _time_problem(case: _Case) -> str | None:
@@ -419,6 +422,8 @@ def _difference(case: _Case) -> str | None:
 #    ones that the approver agreed to lose. A changed row counts as replaced; deleted and added rows don't. The rules'
 #    number of rows only applies to growth. If this is not known, because the version that was seen is no longer kept,
 #    the approval does not count.
+# 5. The clients that the change breaks are those that the approver saw, and the calls of none of them have grown by more
+#    than the rules permit for rows.
 
 
 def covers_change(approval: Approval, change: Change, config_digest: str, growth: DataGrowth) -> bool:
@@ -431,6 +436,7 @@ def covers_change(approval: Approval, change: Change, config_digest: str, growth
         and approval.bound_before_digest == change.before
         and approval.bound_after_digest == change.after
         and data_refusal(change, approval.seen, growth) is None
+        and callers_refusal(change, approval.callers, growth) is None
     )
 
 
@@ -467,6 +473,12 @@ def data_refusal(
         )
         return Code.APPROVAL_DATA_REPLACED, detail
     return None
+
+
+def callers_refusal(change: Change, approved: Callers | None, growth: DataGrowth) -> tuple[Code, str] | None:
+    """Return the code and reason if an approval that saw the clients `approved` does not cover those of a change, or None."""
+    moved = callers_moved(approved, change.callers, growth.allowed)
+    return (Code.APPROVAL_CALLERS_MOVED, f"{moved}; approve again") if moved else None
 
 
 # The steps, and how many people gave approvals that pass them.
@@ -529,6 +541,7 @@ STEPS = (
                 Code.APPROVAL_OTHER_GRAPH,
                 Code.APPROVAL_DATA_GREW,
                 Code.APPROVAL_DATA_REPLACED,
+                Code.APPROVAL_CALLERS_MOVED,
             }
         ),
     ),

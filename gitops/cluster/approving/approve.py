@@ -29,8 +29,16 @@ from gitops.cluster.approvals.verify import (
 from gitops.cluster.ledger.evidence import read_evidence
 from gitops.cluster.ledger.layout import approval_key
 from gitops.cluster.model.address import Address, Kind, is_name
-from gitops.cluster.model.approval import APPROVAL_NAMESPACE, Approval, ApprovalStatement, ForgeGrant, Via
-from gitops.cluster.model.change import NOT_KNOWN_HERE, Action, Change
+from gitops.cluster.model.approval import (
+    APPROVAL_NAMESPACE,
+    STATEMENT_VERSION,
+    WITH_CALLERS,
+    Approval,
+    ApprovalStatement,
+    ForgeGrant,
+    Via,
+)
+from gitops.cluster.model.change import NOT_KNOWN_HERE, Action, Change, GateName
 from gitops.cluster.model.outcome import ApprovalSubject, ApproveOutcome, MissingApprovals
 from gitops.cluster.model.plan import ApprovalRequirement, Plan
 from gitops.cluster.model.trust import TrustRoot
@@ -470,6 +478,7 @@ def write_approval_commit(
     refuses the approval.
     """
     workspace, trust = gated.workspace, gated.trust
+    callers = gated.change.callers if GateName.BREAKS_CLIENTS in gated.change.gates else None
     statement = ApprovalStatement(
         approval_id=workspace.ids.ulid(),
         target=gated.governance.target,
@@ -485,6 +494,8 @@ def write_approval_commit(
         grant=grant,
         emergency=emergency,
         seen=gated.change.seen,
+        version=STATEMENT_VERSION if callers is None else WITH_CALLERS,
+        callers=callers,
     )
     drafted = draft_approval(workspace, gated.change, gated.reason, gated.plan.config_digest, gated.at)
     approver = principal or drafted.approved_by

@@ -298,7 +298,8 @@ def revocation_notes(walk: Walk, branches: Collection[str]) -> Iterator[str]:
 # 1. The gates are derived again from the rules of the kinds (`gitops.cluster.model.kinds`), as in a plan: from the
 #    rules in force before the entry, and from the available information about its changes. Migration steps are planned
 #    again from the schema texts that sources declare, gained access from the ledger's records before and after the
-#    entry, and dropped replicas from the texts in its catalog.
+#    entry, and dropped replicas from the texts in its catalog. Broken contracts of queries come from the same texts, and
+#    the clients behind them from the entry, because an audit can't read record objects.
 # 2. A change must not be applied with fewer gates than these rules require. More are permitted, because the plan saw
 #    the graphs. Gates that later releases add are not in earlier rules.
 # 3. Entries before version 5 don't record gates. The tier stands for them, and a migration has the approvals of all its
@@ -321,6 +322,7 @@ def check_gates(walk: Walk, found: VerifiedEntry, state: LedgerState) -> None:
         _situation(found),
         gapped=_gapped(walk, found, changes),
         widened=_widened(walk, found, state, changes),
+        breaking=_breaking(walk, found, state, changes),
     )
     for listed, change in zip(applied, changes, strict=True):
         gate = gate_of(change, situation)
@@ -419,6 +421,21 @@ def _widened(walk: Walk, found: VerifiedEntry, state: LedgerState, changes: Sequ
             walk.notes.append(f"entry {found.entry.number}: {policy} {words}, and the entry records no gate")
         access = replace(access, rows=others)
     return widened_policies(policies, access, found.before.widening)
+
+
+def _breaking(walk: Walk, found: VerifiedEntry, state: LedgerState, changes: Sequence[Change]) -> Mapping[Address, str]:
+    """Return the changes that break clients for which the rules before an entry ask, with the clients that it records."""
+    quorum = found.before.quorum(found.entry.target.environment)
+    if GateName.BREAKS_CLIENTS not in quorum.numbers or walk.previous is None or not changes:
+        return {}
+    from gitops.cluster.audit.callers import asked_for_clients, broken_by_changes
+
+    trees, states = (walk.previous.commit.tree, found.commit.tree), (walk.state, state)
+    breaks = broken_by_changes(walk.reader, trees, states, changes, lambda graph, of: _text(walk, found, graph, of))
+    access = None
+    if any(change.address.kind is Kind.POLICY for change in changes):
+        access = access_between(*(_source(walk.reader, *side) for side in zip(trees, states, strict=True)))
+    return asked_for_clients(changes, breaks, access, found.before)
 
 
 def _gapped(walk: Walk, found: VerifiedEntry, changes: Iterable[Change]) -> frozenset[Address]:

@@ -248,4 +248,5 @@ def change_of(listed: EntryChange) -> Change:
         seen=listed.seen,
         tier=listed.tier,
         gates=listed.gates,
+        callers=listed.callers,
     )

@@ -12,12 +12,15 @@ from functools import lru_cache, reduce
 from types import MappingProxyType
 from typing import Any, Literal, cast, get_args
 
+from gitops.cluster.config.live_rules import PreviewRule, RecordRule, RowRule, ServingRule
 from gitops.cluster.config.named_clusters import CONFIG_FILE, DEFAULT_BRANCH
 from gitops.cluster.config.oidc import OIDC_FORM, OidcRule, issuer_problems
 from gitops.cluster.config.rule_forms import (
     CHOSEN_KEY,
+    DURATION,
+    LINE,
+    NAME,
     PAGES,
-    TIME_UNITS,
     KnownForm,
     Place,
     Refused,
@@ -26,6 +29,7 @@ from gitops.cluster.config.rule_forms import (
     any_other,
     choice,
     derived,
+    is_plain,
     keyed,
     less,
     listed,
@@ -44,7 +48,6 @@ from gitops.cluster.config.rule_forms import (
 )
 from gitops.cluster.config.serve_rules import ServeRule
 from gitops.cluster.model.access import AccessClass
-from gitops.cluster.model.address import is_name
 from gitops.cluster.model.change import GateName
 from gitops.cluster.model.trust import DataGrowth
 from gitops.core.codes import Code
@@ -67,7 +70,9 @@ __all__ = [
     "LedgerRule",
     "PreviewRule",
     "QueryTestRule",
+    "RecordRule",
     "RowRule",
+    "ServingRule",
     "parse_bot_config",
     "trust_rules",
 ]
@@ -77,7 +82,6 @@ __all__ = [
 # Which texts `gitops.yaml` allows.
 
 
-_DURATION_TEXT = re.compile(r"([1-9][0-9]{0,4})([dhm])\Z")
 # A single name as in allowed-signers files. Lists and patterns are not allowed.
 PRINCIPAL = re.compile(r"[^\s,\"*?!\\]+")
 # On a hosted forge, an account is identified by its number, which is never reused; on a bare repository, by the name
@@ -85,12 +89,6 @@ PRINCIPAL = re.compile(r"[^\s,\"*?!\\]+")
 ACCOUNT = re.compile(r"(?:(?:github|gitlab|gitea):[1-9][0-9]{0,18}|local:[A-Za-z0-9._@+-]{1,100})\Z", re.ASCII)
 PROJECT = re.compile(r"[A-Za-z0-9_.-]+(/[A-Za-z0-9_.-]+){1,20}\Z", re.ASCII)
 _BRANCH_TEXT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._/-]{0,200}\Z", re.ASCII)
-_MAX_TEXT = 1024
-
-
-def is_plain(text: str) -> bool:
-    """Return True if `text` is printable and short enough for a rule's value."""
-    return text.isprintable() and len(text) <= _MAX_TEXT
 
 
 def is_path(text: str) -> bool:
@@ -102,14 +100,6 @@ def is_branch(text: str) -> bool:
     """Return True if git accepts `text` as a branch name."""
     unfit = any(not p or p.startswith(".") or p.endswith((".", ".lock")) for p in text.split("/"))
     return _BRANCH_TEXT.match(text) is not None and not unfit and ".." not in text
-
-
-def duration(value: object) -> timedelta:
-    """Parse a duration such as `7d`, `12h` or `30m`. Raises ValueError for anything else."""
-    found = _DURATION_TEXT.match(value) if isinstance(value, str) else None
-    if found is None:
-        raise ValueError("is not a duration such as 7d, 12h or 30m")
-    return timedelta(**{TIME_UNITS[found[2]]: int(found[1])})
 
 
 VERSION = 1
@@ -124,17 +114,12 @@ OnDrift = Literal["warn", "block"]
 OnIncomplete = Literal["fail", "warn"]
 ForgeKind = Literal["github", "gitlab", "gitea", "local"]
 Commands = Literal["write", "maintain", "admin"]
-PreviewAuthors = Literal["members", "nobody"]
-PreviewCounts = Literal["exact", "coarse"]
-PreviewBlock = Literal["errors", "audits", "violations", "slower"]
-PreviewWrites = Literal["refuse", "clone"]
 
 _RESERVED = "gitops/"
 
 _PLAIN_PATH = "is not a plain path inside the repository"
 _PATH = text(is_path, _PLAIN_PATH)
 _FOLDER = text(lambda path: path == "." or is_path(path), _PLAIN_PATH)
-_NAME = text(is_name, "use letters, digits, _ and -, starting with a letter or _")
 _PRINCIPAL = text(
     lambda name: is_plain(name) and PRINCIPAL.fullmatch(name), "is not one plain principal", names="principals"
 )
@@ -143,12 +128,11 @@ _ACCOUNT = text(
     "is not an account such as github:583231, the forge and its number for the account, or local:alice",
 )
 _BRANCH = text(is_branch, "is not a branch name")
-_DURATION = derived(duration)
 _PROJECT = text(PROJECT.match, "is not a project such as owner/name")
-_LINE = text(lambda line: line.strip() and is_plain(line), "is not one line of text")
 
 
-_LISTED_GATES = listed(choice(GateName.LOSSY.value))
+_CHOSEN_GATES = (GateName.LOSSY.value, GateName.BREAKS_CLIENTS.value)
+_LISTED_GATES = listed(choice(*_CHOSEN_GATES))
 _PEOPLE = whole(1, 20)
 _BY_GATE = keyed(choice(*GateName), _PEOPLE)
 _NUMBERS: KnownForm[Mapping[str, int]] = KnownForm(
@@ -166,7 +150,7 @@ def _read_gates(value: object) -> tuple[str, ...] | Mapping[str, int]:
 
 _GATES = KnownForm(
     _read_gates,
-    values=(GateName.LOSSY.value,),
+    values=_CHOSEN_GATES,
     below=_NUMBERS.below,
     shape=lambda: {"anyOf": [schema_of(_LISTED_GATES), schema_of(_NUMBERS)]},
 )
@@ -201,7 +185,7 @@ class ClusterRule:
     """
 
     name: str = rule(
-        _NAME,
+        NAME,
         "The cluster's name: letters, digits, `_` and `-`. It is part of the ledger branch's name.",
         more="The first character is a letter or `_`.",
     )
@@ -213,13 +197,13 @@ class ClusterRule:
         more="Names that begin with `gitops/` belong to the bot.",
     )
     environment: str = rule(
-        _NAME,
+        NAME,
         "The purpose of the cluster. Approvals are bound to it.",
         default="production",
         more="It has the same form as a cluster name.",
     )
     renamed_from: str | None = rule(
-        optional(_NAME),
+        optional(NAME),
         "The cluster's previous name. The cluster continues that ledger and its graphs.",
         default=None,
         more=(
@@ -297,7 +281,7 @@ class ApprovalRule:
         more="At least this many approvers must have a key.",
     )
     expires_after: timedelta = rule(
-        _DURATION,
+        DURATION,
         "How long an approval is valid, such as `7d`, `12h` or `30m`.",
         default=timedelta(days=7),
         trusted=Trusted("an approval lasts", more),
@@ -348,14 +332,16 @@ class ApprovalRule:
             "`lossy` covers a migration that removes types, properties or values from a graph that has rows, or might have "
             "some because the plan can't access it. It also covers a strategy with "
             "[`drop_first`](strategy-reference.md#a-compute-cluster-that-may-have-one-replica). A "
-            "[review](approvals.md#reviews-on-a-forge) counts for it. A mapping sets numbers for "
+            "[review](approvals.md#reviews-on-a-forge) counts for it. `breaks_clients` covers changes that break a client "
+            "that is not in `may_break`, or that might, because its calls [aren't recorded](recorded-use.md#the-gate). "
+            "A mapping sets numbers for "
             "[gates](gates.md), such as `{irreversible: 2, lossy: 1}`; all other gates require the number in "
             "`required`."
         ),
         unset="none; `[lossy]` in new repositories",
     )
     environments: Mapping[str, Mapping[str, int]] = rule(
-        keyed(_NAME, _NUMBERS, "How many people each gate requires in this environment of `clusters`."),
+        keyed(NAME, _NUMBERS, "How many people each gate requires in this environment of `clusters`."),
         "The numbers of people for an environment, which override the numbers in `gates`.",
         default={},
         trusted=Trusted("people needed at gate", less, "numbers"),
@@ -372,6 +358,14 @@ class ApprovalRule:
             "`export`, `read` and `run`. A [review](approvals.md#reviews-on-a-forge) counts for it."
         ),
         unset="none; `[control, protected]` in new repositories",
+    )
+    may_break: tuple[str, ...] = rule(
+        listed(LINE),
+        "The clients that a change can break without an approval, if `gates` lists `breaks_clients`.",
+        default=(),
+        trusted=Trusted("may be broken without an approval", more),
+        more="A client is the actor of a token, such as `act-report`.",
+        unset="none",
     )
     max_deletes: int | None = rule(
         optional(whole(0, 10_000)),
@@ -438,7 +432,7 @@ class ApplyRule:
     )
     fail_fast: bool = rule(truth, "Whether an apply stops starting changes after the first failure.", default=False)
     node_timeout: timedelta = rule(
-        _DURATION,
+        DURATION,
         "How long an apply waits for one change, such as `10m` or `1h`; it doesn't apply to migrations.",
         default=timedelta(minutes=10),
         more="Graph deletes have [no limit](bot.md#interrupts) either, because neither can be rolled back.",
@@ -574,74 +568,6 @@ class ForgeRule:
 
 
 @dataclass(frozen=True, slots=True)
-class RowRule:
-    """Rows of a query's result that previews may show: these columns of at most `limit` rows."""
-
-    columns: tuple[str, ...] = rule(listed(_LINE), "The columns that may be shown, with their names after the change.")
-    limit: int = rule(whole(1, 100), "The largest number of rows, {bounds}.", default=5)
-
-
-@dataclass(frozen=True, slots=True)
-class PreviewRule:
-    """Previews of change requests on copies of the live graphs.
-
-    `scratch` is where the copies are. `authors`, `counts` and `rows` decide who learns what about the data.
-    """
-
-    enabled: bool = rule(truth, "Whether the bot previews change requests.", default=False)
-    scratch: str | None = rule(
-        optional(_LINE),
-        "Where the copies are stored: a folder below the storage root of this machine, or `s3://bucket/prefix`.",
-        default=None,
-        more="It must be on the storage of the graphs, and outside of every graph. Previews need it.",
-        unset="none",
-    )
-    authors: PreviewAuthors = rule(
-        choice(*get_args(PreviewAuthors)),
-        "Whose change requests are previewed without a command: `members`, who have the permission in `forge.commands`, "
-        "or `nobody`.",
-        default="members",
-        trusted=Trusted("change requests are previewed of", lambda _, after: after == "members", "preview_authors"),
-        more="A preview tells its author about the data, so the right to previews is a right to read.",
-    )
-    keep: timedelta = rule(_DURATION, "How long the copies are kept, such as `24h`.", default=timedelta(hours=24))
-    budget: timedelta = rule(
-        derived(wait), "How long a preview may take, such as `120s` or `5m`.", default=timedelta(seconds=120)
-    )
-    block: tuple[PreviewBlock, ...] = rule(
-        listed(choice(*get_args(PreviewBlock))),
-        "The findings that fail the status of a preview: `errors`, `audits`, `violations` or `slower`.",
-        default=("errors", "audits"),
-    )
-    required: bool = rule(truth, "Whether the status also fails if a preview cannot run.", default=False)
-    counts: PreviewCounts = rule(
-        choice(*get_args(PreviewCounts)),
-        "Whether counts of rows are `exact` or `coarse`, such as 10 to 99.",
-        default="exact",
-        trusted=Trusted("counts of rows in previews are", lambda _, after: after == "exact", "preview_counts"),
-    )
-    rows: Mapping[str, Mapping[str, RowRule]] = rule(
-        keyed(
-            _NAME,
-            keyed(_NAME, mapping(RowRule), "A query whose rows may be shown."),
-            "A graph, with its queries.",
-        ),
-        "Rows that may be shown in comments: `{knowledge: {find_person: {columns: [p.name], limit: 5}}}`.",
-        default={},
-        trusted=Trusted("previews show rows of", more, "preview_rows"),
-        more="They are never shown in a public repository.",
-        unset="none",
-    )
-    writes: PreviewWrites = rule(
-        choice(*get_args(PreviewWrites)),
-        "What a server does with changes to a served copy: `refuse`, or carry them out on the `clone`.",
-        default="refuse",
-        trusted=Trusted("changes to the graphs of served change requests are", any_other, "preview_writes"),
-        more="They never reach the live graph.",
-    )
-
-
-@dataclass(frozen=True, slots=True)
 class ReportRule:
     """Where the pages of `gitops report` are published."""
 
@@ -660,7 +586,7 @@ class BotConfig:
 
     version: int = rule(_VERSION, f"The version of this file: `{VERSION}`.")
     repository: str | None = rule(
-        optional(_LINE),
+        optional(LINE),
         "A stable id for the repository, on one line. Approvals are bound to it.",
         default=None,
         trusted=Trusted("repository", any_other),
@@ -703,6 +629,13 @@ class BotConfig:
     serve: ServeRule = rule(
         mapping(ServeRule), "What query servers serve besides the applied revision.", default=ServeRule()
     )
+    serving: ServingRule = rule(
+        mapping(ServingRule),
+        "What query servers do besides answering.",
+        default=ServingRule(),
+        more="See [recorded use](recorded-use.md).",
+    )
+    record: RecordRule = rule(mapping(RecordRule), "How calls are recorded.", default=RecordRule())
 
     def report_address(self, cluster: str) -> str:
         """Return the address of a cluster's published report, which ends with a slash, or an empty text."""

@@ -21,6 +21,7 @@ from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from gitops.cluster.config.named_clusters import CONFIG_FILE
+from gitops.cluster.model.address import is_name
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import BugError, GitopsError
@@ -180,6 +181,21 @@ def _text_shape() -> dict[str, Any]:
     return {"type": "string"}
 
 
+_MAX_TEXT = 1024
+
+
+def is_plain(text: str) -> bool:
+    """Return True if `text` is printable and short enough for a rule's value."""
+    return text.isprintable() and len(text) <= _MAX_TEXT
+
+
+LINE = text(lambda line: line.strip() and is_plain(line), "is not one line of text")
+"""One line of text."""
+
+NAME = text(is_name, "use letters, digits, _ and -, starting with a letter or _")
+"""A name that the user chooses."""
+
+
 def derived(make: Callable[[object], T], shape: Shape = _text_shape) -> Form[T]:
     """Form that returns `make(value)`. The message of its ValueError is the problem."""
 
@@ -200,7 +216,20 @@ PAGES = text(
 
 
 TIME_UNITS = MappingProxyType({"d": "days", "h": "hours", "m": "minutes", "s": "seconds"})
+_DURATION_TEXT = re.compile(r"([1-9][0-9]{0,4})([dhm])\Z")
 _WAIT = re.compile(r"(0|[1-9][0-9]{0,2})([ms])\Z")
+
+
+def duration(value: object) -> timedelta:
+    """Parse a duration such as `7d`, `12h` or `30m`. Raises ValueError for anything else."""
+    found = _DURATION_TEXT.match(value) if isinstance(value, str) else None
+    if found is None:
+        raise ValueError("is not a duration such as 7d, 12h or 30m")
+    return timedelta(**{TIME_UNITS[found[2]]: int(found[1])})
+
+
+DURATION = derived(duration)
+"""A duration in days, hours or minutes."""
 
 
 def wait(value: object) -> timedelta:

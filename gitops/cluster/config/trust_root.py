@@ -8,7 +8,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import Any
 
@@ -237,7 +237,7 @@ def _members(config: BotConfig) -> dict[str, Any]:
         plain = tuple(sorted(value.items())) if isinstance(value, Mapping) else value
         found[trusted.member or key.rpartition(".")[2]] = frozenset(value) if isinstance(value, tuple) else plain
     rule = config.approvals
-    gates = frozenset({GateName.LOSSY.value}.intersection(rule.gates))
+    gates = frozenset({GateName.LOSSY.value, GateName.BREAKS_CLIENTS.value}.intersection(rule.gates))
     return found | {"gates": gates, "numbers": _gate_numbers(rule), "limits": MappingProxyType(limits)}
 
 
@@ -297,6 +297,8 @@ def _said(value: object) -> object:
             unset = DataGrowth()
             names = [each.name for each in fields(value)]
             return {name: getattr(value, name) for name in names if getattr(value, name) != getattr(unset, name)}
+        case timedelta():
+            return int(value.total_seconds())
     return value
 
 

@@ -23,7 +23,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from gitops.cluster.approvals.documents import SEEN, TARGET
+from gitops.cluster.approvals.documents import CALLERS, SEEN, TARGET
 from gitops.cluster.config.sound import PlainFolder, SoundGraph, SoundRecord
 from gitops.cluster.model.address import Address, is_name
 from gitops.cluster.model.approval import Via
@@ -221,7 +221,14 @@ _DRILL: Members = {
 _ENTRY_5: Members = {
     **_ENTRY_3,
     "changes": list_of(
-        record(EntryChange, {**_CHANGE_3, "gates": optional(list_of(enum(GateName)), (), written=False)}),
+        record(
+            EntryChange,
+            {
+                **_CHANGE_3,
+                "gates": optional(list_of(enum(GateName)), (), written=False),
+                "callers": optional(nullable(CALLERS), written=False),
+            },
+        ),
     ),
     "drill": optional(nullable(record(RestoreDrill, _DRILL)), written=False),
 }

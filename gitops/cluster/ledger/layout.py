@@ -21,6 +21,7 @@ APPROVALS = "__cluster/approvals"
 CHANGESETS = "__cluster/changesets"
 EVENTS = "__cluster/events"
 SERVING = "__cluster/serving"
+USE = "__cluster/use"
 INDEX = f"{CHANGESETS}/index.json"
 ENDED = f"{CHANGESETS}/ended.jsonl"
 ARCHIVE = f"{CHANGESETS}/archive.jsonl"
@@ -68,6 +69,13 @@ def serving_key(replica: str) -> str:
     if not is_replica_name(replica):
         raise ValueError(f"{replica[:64]!r} is not the name of a server")
     return f"{SERVING}/{replica}{DOCUMENT_SUFFIX}"
+
+
+def use_key(day: str, graph: str, segment: str) -> str:
+    """Return the key of a record of a graph's use. Raises ValueError for an invalid graph id or segment."""
+    if not is_name(graph):
+        raise ValueError(f"{graph[:64]!r} is not a graph id")
+    return f"{USE}/{day}.{graph}.{_checked(segment)}{DOCUMENT_SUFFIX}"
 
 
 def document_id(name: str) -> str | None:

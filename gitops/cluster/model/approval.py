@@ -11,12 +11,15 @@ from enum import StrEnum
 
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.change import Action, Seen
+from gitops.cluster.model.use import Callers
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.git.port import CommitSignature
 
 STATEMENT_VERSION = 3
-"""The statement version that this release writes."""
+"""The statement version that this release writes, unless a statement has clients."""
+WITH_CALLERS = 4
+"""The version of statements with the recorded clients that a change breaks."""
 DECISION_VERSION = 2
 """The decision version that this release writes."""
 APPROVAL_NAMESPACE = "gitops-approval"
@@ -71,8 +74,8 @@ class Approval:
     """`approvals/<approval_id>.json`: permission for exactly one change.
 
     It is valid only while `bound_config_digest`, `bound_before_digest` and `bound_after_digest` all match the change,
-    and until it is consumed. `seen` is the observed graph that it covers; in a branch ledger, the statement contains
-    it.
+    and until it is consumed. `seen` is the observed graph that it covers, and `callers` are the broken clients that it
+    covers; in a branch ledger, the statement contains them.
     """
 
     approval_id: str
@@ -87,6 +90,7 @@ class Approval:
     consumed_at: str | None = None
     consumed_by_operation: str | None = None
     seen: Seen | None = None
+    callers: Callers | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +130,9 @@ class ApprovalStatement:
     and `policy_digest` are 64 hex digits; `expires_at` is RFC 3339 UTC; `nonce` makes the commit unique; `ledger_head`
     is the ledger entry that the approver saw, which is also the commit's parent. `via` records how it was given; only
     FORGE has a `grant`, and only BREAK_GLASS has an `emergency`, the reason that one person gave. `seen` is the graph
-    that the approver saw, for a data change. `version` is the version of its document: statements before version 3 were
-    written by the first release and lack some of these fields.
+    that the approver saw, for a data change, and `callers` are the recorded clients that the approver saw, for a change
+    that breaks calls. `version` is the version of its document: statements before version 3 were written by the first
+    release and lack some of these fields, and version 4 has `callers`.
     """
 
     approval_id: str
@@ -145,6 +150,7 @@ class ApprovalStatement:
     emergency: str | None = None
     seen: Seen | None = None
     version: int = STATEMENT_VERSION
+    callers: Callers | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Self
 
 from gitops.cluster.model.address import Address
+from gitops.cluster.model.use import Callers
 from gitops.core.dataclass import dataclass
 from gitops.database.graph.port import MigrationPreview
 
@@ -108,6 +109,7 @@ class GateName(StrEnum):
         "each delete of a merge that deletes more than `max_deletes` resources",
         "approvals.max_deletes",
     )
+    BREAKS_CLIENTS = "breaks_clients", "what breaks a client that `may_break` doesn't list"
 
     def __new__(cls, name: str, covers: str = "", limit: str = "") -> Self:
         """Return a gate by its name in rules and documents."""
@@ -162,7 +164,7 @@ class Change:
     people. `seen` is the graph of a data change, None if unknown. If `at_hand` is false, the graph was not read here:
     `seen` comes from a stored plan or the approver, and the bot compares it with the graph. `tier` is the tier of a
     gated change; None without a gate. `gates` are the gates that it meets, whether or not the rules have a number for
-    each.
+    each. `callers` are the recorded clients that it breaks, None if it breaks no calls or the ledger has no rules.
     """
 
     address: Address
@@ -178,6 +180,7 @@ class Change:
     at_hand: bool = True
     tier: Tier | None = None
     gates: tuple[GateName, ...] = ()
+    callers: Callers | None = None
 
     @property
     def unknown_data(self) -> bool:

@@ -109,6 +109,7 @@ class Situation:
     it. `gates`: the gates in the rules in force; `limits`: the numbers of these rules that gates read, by key, never those
     of the plan. `deletes`: the number of resources that the plan deletes. `gated`: addresses whose change has a gate.
     `widened`: for each policy whose change needs approval because it permits more, a description of the gain.
+    `breaking`: for each change that breaks clients for which the rules ask, a description of these clients.
     """
 
     pending: frozenset[str]
@@ -125,6 +126,7 @@ class Situation:
     guarded: Mapping[Address, tuple[str, ...] | None] = field(default_factory=lambda: MappingProxyType({}))
     givers: Mapping[Address, tuple[Address, ...]] = field(default_factory=lambda: MappingProxyType({}))
     widened: Mapping[Address, str] = field(default_factory=lambda: MappingProxyType({}))
+    breaking: Mapping[Address, str] = field(default_factory=lambda: MappingProxyType({}))
 
     def delete_approved(self, graph: str | None) -> bool:
         """Return True if this plan deletes the graph with an approval."""
@@ -595,13 +597,16 @@ def is_counted_delete(change: Change) -> bool:
 
 
 def gate_of(change: Change, situation: Situation) -> Gate | None:
-    """Return the gate of a change: its kind's gate, or otherwise the gate for plans with more deletes than permitted.
+    """Return the gate of a change: its kind's gate, and the gates for broken clients and for too many deletes.
 
     Gates with a limit are met only if the rules set it. Resources that are deleted with their graph are covered by the
     graph's gate.
     """
     rules = rules_of(change.address)
     gate = rules.gate(change, situation)
+    if clients := situation.breaking.get(change.address):
+        gate = Gate(clients, ()) if gate is None else gate
+        gate = Gate(gate.reason, (*gate.met, GateName.BREAKS_CLIENTS))
     permitted = situation.limits.get(GateName.DELETES.limit, situation.deletes)
     covered = change.address.graph in situation.deleted and rules.gated_at(change) != change.address
     if is_counted_delete(change) and not covered and situation.deletes > permitted:

@@ -16,6 +16,7 @@ from gitops.cluster.model.approval import ClusterTarget, Via
 from gitops.cluster.model.change import Disposition, GateName, Seen, Tier
 from gitops.cluster.model.drill import RestoreDrill
 from gitops.cluster.model.scope import ClusterScope
+from gitops.cluster.model.use import Callers
 from gitops.core.canonical import canonical, canonical_digest
 from gitops.core.clock import is_ulid
 from gitops.core.codes import Code
@@ -59,7 +60,8 @@ class EntryChange:
 
     `seen` is the observed graph of a data change when it was decided, `tier` is the tier of a gated change, and
     `digest` is the digest in its approvals. Entries before version 3 have none of these. `gates` are the names of the
-    gates that a gated change meets; entries before version 5 do not have them.
+    gates that a gated change meets; entries before version 5 do not have them. `callers` are the recorded clients that the
+    change breaks, if the rules gate that.
     """
 
     resource: Address
@@ -73,6 +75,7 @@ class EntryChange:
     tier: Tier | None = None
     digest: str | None = None
     gates: tuple[GateName, ...] = ()
+    callers: Callers | None = None
 
 
 @dataclass(frozen=True, slots=True)

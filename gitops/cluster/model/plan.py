@@ -18,6 +18,7 @@ from gitops.cluster.model.ledger import LedgerState
 from gitops.cluster.model.resource import DesiredState
 from gitops.cluster.model.scope import ScopeChange
 from gitops.cluster.model.trust import DataGrowth, Quorum, RuleChange
+from gitops.cluster.model.use import CallerRules, Callers, GraphUse
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic
 from gitops.database.graph.port import KeptData, MigrationPreview
@@ -290,7 +291,9 @@ class PlanInputs:
     already found them. `seen` is the graph of each data change, if known; without `at_hand`, no graph was read.
     `data_growth` comes from the rules in force. `kept` describes, by schema address, the versions of its graph, for a plan
     that leads back to an earlier folder. `access` are the gains and losses of access, if the changes affect it; `widening`
-    are the classes of gains that the rules gate. `same` are the updates that don't change any meaning.
+    are the classes of gains that the rules gate. `same` are the updates that don't change any meaning. `use` is the recorded
+    use of the graphs whose callers a change can break, and `callers` are the clients of changes in stored plans, if the use
+    can't be read here; with `caller_rules`, the changes describe the clients that they break.
     """
 
     desired: DesiredState
@@ -313,6 +316,9 @@ class PlanInputs:
     access: AccessDiff | None = None
     widening: frozenset[str] = frozenset()
     same: SameTexts = field(default_factory=SameTexts)
+    use: Mapping[str, GraphUse] = field(default_factory=lambda: MappingProxyType({}))
+    callers: Mapping[Address, Callers] = field(default_factory=lambda: MappingProxyType({}))
+    caller_rules: CallerRules | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,8 +128,11 @@ class TrustRoot:
     use, by key. `on_drift` is the effect of open drift on a merge (`warn`, `block`). `preview_authors`,
     `preview_counts` and `preview_rows` decide who learns what from previews. `serve_previews` lets servers serve change
     requests to the actors and groups in `serve_previewers`, and `preview_writes` is what happens to changes there
-    (`refuse`, `clone`). `first_digest` is the digest of
-    the same rules in the first release, over keys and approvals only.
+    (`refuse`, `clone`). `recording` is whether query servers record
+    calls (`off`, `counts`), with clients that are `named` or `hashed`, signed with one of `record_keys`, which are public
+    key lines. `use_window`, `ignored_clients` and `least_calls` decide which of these calls count, and the gate
+    `breaks_clients` doesn't ask about the clients in `may_break`. `first_digest` is the digest of the same rules in the
+    first release, over keys and approvals only.
     """
 
     digest: str
@@ -162,6 +165,18 @@ class TrustRoot:
     serve_previews: bool = False
     serve_previewers: frozenset[str] = frozenset()
     preview_writes: str = "refuse"
+    recording: str = "off"
+    record_clients: str = "named"
+    record_keys: frozenset[str] = frozenset()
+    use_window: timedelta = timedelta(days=7)
+    ignored_clients: frozenset[str] = frozenset()
+    least_calls: int = 1
+    may_break: frozenset[str] = frozenset()
+
+    @property
+    def signs_records(self) -> frozenset[str]:
+        """The public keys whose records of use count, as base64. A revoked key doesn't."""
+        return frozenset(line.partition(" ")[2] for line in self.record_keys) - self.revoked
 
     def digest_in(self, version: int) -> str:
         """Return the digest that entries of this version use for these rules.

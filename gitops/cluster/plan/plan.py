@@ -9,20 +9,22 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gitops.cluster.approvals.rule_changes import rule_changes
 from gitops.cluster.config.load import load_desired
 from gitops.cluster.ledger.port import IntentListing
-from gitops.cluster.model.address import Address, Kind, trust_address
-from gitops.cluster.model.change import Action, Change, Seen
+from gitops.cluster.ledger.use import UseSource, use_rules
+from gitops.cluster.model.address import Address, Kind, graph_address, of_kind, trust_address
+from gitops.cluster.model.change import Action, Change, GateName, Seen
 from gitops.cluster.model.kinds import rules_of
 from gitops.cluster.model.ledger import Debt, Intent, LedgerState
 from gitops.cluster.model.outcome import PlanOutcome
 from gitops.cluster.model.plan import Plan, PlanInputs, RecordedGraph, SameTexts, TextChange, TrustChange
 from gitops.cluster.model.resource import restore_order
 from gitops.cluster.model.scope import ScopeChange
-from gitops.cluster.model.trust import DataGrowth, Quorum
+from gitops.cluster.model.trust import DataGrowth, Quorum, TrustRoot
+from gitops.cluster.model.use import CallerRules, Callers, GraphUse, UseRules, UseState, UseWindow
 from gitops.cluster.plan.access import access_of_plan
 from gitops.cluster.plan.draft import recorded_data
 from gitops.cluster.plan.landing import (
@@ -274,7 +276,8 @@ def _inputs(
         quorum, widening = rules.quorum(_environment(current)), rules.widening
     recorded: Mapping[Address, RecordedGraph] = {}
     same = SameTexts()
-    if explain:
+    counting = rules is not None and (explain or GateName.BREAKS_CLIENTS in quorum.numbers)
+    if explain or counting:
         read = text_reader(current)
         recorded = recorded_graphs(current, changes, {schema: known for schema, (_, known) in migrations.items()}, read)
         same = same_texts(((each.address, each.before, each.after) for each in changes), read)
@@ -292,10 +295,57 @@ def _inputs(
         at_hand=live or current.opened.data_at_hand,
         data_growth=DataGrowth() if rules is None else rules.data_growth,
         kept=kept_data(current, previews) if explain and current.workspace.undoes else None,
-        access=access_of_plan(current, changes, state) if explain or widening else None,
+        access=access_of_plan(current, changes, state) if explain or widening or counting else None,
         widening=widening,
         same=same,
+        **({} if rules is None or not counting else _use(current, changes, state, rules, live=live)),
     )
+
+
+def _use(
+    current: Session, changes: Sequence[Change], state: LedgerState, rules: TrustRoot, *, live: bool
+) -> dict[str, Any]:
+    """Return the inputs about recorded use: that of each graph whose callers a change can break, and how to count it.
+
+    It is read where the graphs are. A clone uses the clients in the bot's plan, like the rows of a migration.
+    """
+    counted = CallerRules(rules.use_window.days, rules.ignored_clients, rules.least_calls, rules.may_break)
+    about = [c for c in changes if c.address.kind in _BREAK_CALLERS and c.action is not Action.CREATE]
+    graphs = {c.address.graph for c in about if c.address.graph is not None}
+    if any(c.address.kind is Kind.POLICY for c in about):
+        graphs |= {address.name for address in of_kind(state.resources, Kind.GRAPH)}
+    recording, governance = use_rules(current.view), current.workspace.governance
+    known: dict[str, GraphUse] = {}
+    elsewhere: dict[Address, Callers] = {}
+    if recording is not None and graphs and not (live or current.opened.data_at_hand):
+        known = dict.fromkeys(graphs, GraphUse(UseState.ELSEWHERE, counted.days))
+        found = ((c.address, governance.callers_elsewhere(c)) for c in about if governance is not None)
+        elsewhere = {address: callers for address, callers in found if callers is not None}
+    elif recording is not None:
+        window = UseWindow(current.at, counted.days)
+        known = {graph: _read_use(current, state, recording, graph, window) for graph in sorted(graphs)}
+    return {"use": known, "callers": elsewhere, "caller_rules": counted}
+
+
+_BREAK_CALLERS = (Kind.GRAPH, Kind.SCHEMA, Kind.QUERY, Kind.POLICY)
+
+
+def _read_use(current: Session, state: LedgerState, rules: UseRules, graph: str, window: UseWindow) -> GraphUse:
+    """Return the recorded use of a graph. Each object that is not trusted is a warning."""
+    seen, records = recorded_data(state, graph_address(graph)), current.opened.use
+    if seen is None or records is None:
+        return GraphUse(UseState.NOT_RECORDED, window.days)
+    try:
+        listing = records.read(UseSource(rules, graph, seen.incarnation), window)
+    except GitopsError as error:
+        current.problems.add(Code.RECORD_UNREADABLE, error.path or graph_address(graph), error.detail)
+        return GraphUse(UseState.UNREADABLE, window.days)
+    for each in listing.refused[:_MOST_REFUSED]:
+        current.problems.add(Code.RECORD_UNTRUSTED, each.place, each.detail)
+    return listing.use
+
+
+_MOST_REFUSED = 5
 
 
 def _environment(current: Session) -> str:

@@ -6,12 +6,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from gitops.cluster.approvals.verify import change_digest, change_form, covers_change, data_refusal
+from gitops.cluster.approvals.verify import callers_refusal, change_digest, change_form, covers_change, data_refusal
 from gitops.cluster.ledger.port import LedgerView
 from gitops.cluster.model.access import AccessDiff, AccessRow, widening_words
 from gitops.cluster.model.address import Address, Kind, cluster_address, of_kind, schema_address, trust_address
 from gitops.cluster.model.approval import Approval
-from gitops.cluster.model.change import Action, Change, Disposition, Reason
+from gitops.cluster.model.change import Action, Change, Disposition, GateName, Reason
 from gitops.cluster.model.kinds import Gate, Situation, gate_of, is_counted_delete, rules_of
 from gitops.cluster.model.ledger import AppliedResource, FormerLedger, LedgerEntry, LedgerState
 from gitops.cluster.model.plan import (
@@ -30,6 +30,7 @@ from gitops.cluster.model.plan import (
 )
 from gitops.cluster.model.resource import Dependency, DesiredState, edges_near, restore_words
 from gitops.cluster.model.scope import ScopeChange
+from gitops.cluster.plan.callers import asking, broken_calls, callers_of
 from gitops.cluster.plan.classes import effects_of, with_effects
 from gitops.cluster.plan.draft import lost_words
 from gitops.cluster.plan.graph import bindings_of, build_graph, givers_of, lock_claims
@@ -61,16 +62,6 @@ def make_plan(inputs: PlanInputs, described: Described | None = None) -> Plan:
     graph, graph_problems = _execution_graph(changes, edges, required, inputs)
     problems.extend(graph_problems)
     undone, back = _way_back(changes, edges, inputs, problems)
-    schema_impact: tuple[SchemaImpact, ...] = ()
-    republished, breaks = inputs.same.republished, _removed_queries(changes)
-    if inputs.recorded:
-        # This reads queries, and importing the query language is slow. Many plans change neither schemas nor queries.
-        from gitops.cluster.plan.impact import broken_contracts
-        from gitops.cluster.plan.impact import schema_impact as find_schema_impact
-
-        schema_impact = find_schema_impact(changes, desired, inputs.recorded)
-        broken = broken_contracts(changes, desired, inputs.recorded, republished)
-        breaks = tuple(sorted((*breaks, *broken), key=lambda each: each.query))
     return Plan(
         config_digest=desired.config_digest,
         # What each change does, but not when, by whom or on which evidence it is made.
@@ -80,10 +71,10 @@ def make_plan(inputs: PlanInputs, described: Described | None = None) -> Plan:
         approvals_required=required,
         graph=graph,
         diagnostics=tuple(problems),
-        schema_impact=schema_impact,
-        republished=republished,
+        schema_impact=described.schema_impact,
+        republished=inputs.same.republished,
         formatting=formatting_of(changes, inputs.same),
-        breaks=breaks,
+        breaks=described.breaks,
         undoings=undone,
         undo_graph=back,
         rule_changes=() if inputs.trust_change is None else inputs.trust_change.rules,
@@ -123,7 +114,11 @@ def _report_approvals(
         unused = [a for a in inputs.approvals if a.resource == need.resource and a.consumed_at is None]
         if unused and not need.approvals:
             change = next(c for c in changes if c.address == need.resource)
-            found = [data_refusal(change, each.seen, inputs.data_growth) for each in unused]
+            growth = inputs.data_growth
+            found = [
+                data_refusal(change, each.seen, growth) or callers_refusal(change, each.callers, growth)
+                for each in unused
+            ]
             code, detail = next(filter(None, found), (Code.APPROVAL_STALE, _STALE))
             problems.add(code, need.resource, detail)
     unasked = {a.resource for a in inputs.approvals if a.consumed_at is None} - gates.keys()
@@ -184,13 +179,16 @@ class Described:
     """A plan's changes, with everything that their approvals are compared with: migration, data and tier.
 
     Approvals are not considered yet: `situation` has none, and `gates` are the gates of all gated changes, by address.
-    `edges` are the dependencies near the changes.
+    `edges` are the dependencies near the changes. `schema_impact` and `breaks` are the effects on queries and their
+    callers.
     """
 
     changes: tuple[Change, ...]
     gates: Mapping[Address, Gate]
     situation: Situation
     edges: Collection[Dependency]
+    schema_impact: tuple[SchemaImpact, ...] = ()
+    breaks: tuple[ContractBreak, ...] = ()
 
 
 def describe(inputs: PlanInputs) -> Described:
@@ -205,6 +203,8 @@ def describe(inputs: PlanInputs) -> Described:
         from gitops.cluster.model.compute import drops_first  # Imported late, because few plans change strategies.
 
         gapped = drops_first(inputs.desired.resources[each] for each in strategies)
+    schema_impact, breaks = _effects_on_queries(changes, inputs)
+    changes = _with_callers(changes, breaks, schema_impact, inputs)
     situation = replace(
         survey(changes, edges, inputs.pending, inputs.state.resources),
         gates=frozenset(inputs.quorum.numbers),
@@ -212,13 +212,54 @@ def describe(inputs: PlanInputs) -> Described:
         gapped=gapped,
         givers=givers_of(bindings_of(changes, inputs.desired, inputs.state)),
         widened=widened_policies(changes, inputs.access, inputs.widening),
+        breaking=_asked_for_clients(changes, inputs),
     )
     found = {change.address: gate_of(change, situation) for change in changes}
     gates = {address: gate for address, gate in found.items() if gate is not None}
     tiered = tuple(
         replace(c, tier=gates[c.address].tier, gates=gates[c.address].met) if c.address in gates else c for c in changes
     )
-    return Described(tiered, gates, replace(situation, gated=frozenset(gates)), edges)
+    return Described(tiered, gates, replace(situation, gated=frozenset(gates)), edges, schema_impact, breaks)
+
+
+def _effects_on_queries(
+    changes: Sequence[Change], inputs: PlanInputs
+) -> tuple[tuple[SchemaImpact, ...], tuple[ContractBreak, ...]]:
+    """Return what schema updates do to queries, and what the changes break for callers of queries."""
+    removed = _removed_queries(changes)
+    if not inputs.recorded:
+        return (), removed
+    # This reads queries, and importing the query language is slow. Many plans change neither schemas nor queries.
+    from gitops.cluster.plan.impact import broken_contracts, schema_impact
+
+    broken = broken_contracts(changes, inputs.desired, inputs.recorded, inputs.same.republished)
+    breaks = tuple(sorted((*removed, *broken), key=lambda each: each.query))
+    return schema_impact(changes, inputs.desired, inputs.recorded), breaks
+
+
+def _with_callers(
+    changes: tuple[Change, ...],
+    breaks: Sequence[ContractBreak],
+    impacts: Sequence[SchemaImpact],
+    inputs: PlanInputs,
+) -> tuple[Change, ...]:
+    """Return the changes with the recorded clients that they break."""
+    rules = inputs.caller_rules
+    broken = {} if rules is None else broken_calls(changes, breaks, impacts, inputs.access)
+    if rules is None or not broken:
+        return changes
+    callers = callers_of(broken, inputs.use, rules)
+    # Where the use can't be read, the clients in the bot's plan are all that is known.
+    callers |= {address: each for address, each in inputs.callers.items() if address in broken}
+    return tuple(replace(c, callers=callers[c.address]) if c.address in callers else c for c in changes)
+
+
+def _asked_for_clients(changes: Sequence[Change], inputs: PlanInputs) -> dict[Address, str]:
+    """Return the changes for which the gate for broken clients asks, each with these clients."""
+    callers = {change.address: change.callers for change in changes if change.callers is not None}
+    if inputs.caller_rules is None or GateName.BREAKS_CLIENTS not in inputs.quorum.numbers:
+        return {}
+    return {address: callers[address].words for address in asking(changes, callers, inputs.caller_rules)}
 
 
 def _with_data(change: Change, inputs: PlanInputs) -> Change:

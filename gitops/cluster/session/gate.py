@@ -317,7 +317,8 @@ def _countable(
             if approval is None or statement is None or principal is None:
                 continue
             use = ApprovalUse(approval.approval_id, evidence.commit, approval.resource, principal, statement.via)
-            found = (replace(approval, seen=statement.seen), use, debt_of(evidence))
+            covered = replace(approval, seen=statement.seen, callers=statement.callers)
+            found = (covered, use, debt_of(evidence))
             if each in chosen:
                 counted.append(found)
             elif not each.is_emergency:

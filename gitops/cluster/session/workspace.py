@@ -20,6 +20,7 @@ from gitops.cluster.model.ledger import Authors, Origin, SourceRevision
 from gitops.cluster.model.plan import Observer
 from gitops.cluster.model.scope import ClusterScope, ScopeChange
 from gitops.cluster.model.trust import TrustRoot
+from gitops.cluster.model.use import Callers
 from gitops.core.cancel import Cancellation
 from gitops.core.clock import Clock, IdSource, timestamp
 from gitops.core.dataclass import dataclass
@@ -30,6 +31,7 @@ from gitops.database.graph.port import GraphEngine, StepCount
 if TYPE_CHECKING:
     from gitops.cluster.config.gitops_yaml import ApplyRule
     from gitops.cluster.ledger.served import ServingReports
+    from gitops.cluster.ledger.use import UseRecords
     from gitops.cluster.model.compute import ComputeTarget
     from gitops.cluster.targets.port import StrategyTarget
 
@@ -48,7 +50,7 @@ class Stores:
     `data_problem` explains why graphs must not be created or changed here, for example because the checkout is deleted
     afterwards; reading is still possible. `data_at_hand` means that plans can read graphs; it is False for a bucket,
     because planning must not require its credentials. `workers` is the useful number of concurrent changes. `reports`
-    are the reports of this cluster's servers; None if there is no place for them.
+    are the reports of this cluster's servers, and `use` are their records of calls; None if there is no place for them.
     """
 
     ledger: LedgerStore
@@ -58,6 +60,7 @@ class Stores:
     data_at_hand: bool = True
     workers: int = 1
     reports: ServingReports | None = None
+    use: UseRecords | None = None
 
 
 class Governance(Protocol):
@@ -153,6 +156,10 @@ class Governance(Protocol):
 
     def counted_elsewhere(self, change: Change) -> tuple[StepCount | None, ...] | None:
         """Return the rows of each step of a migration as one of the bot's plans has them, or None if none is known."""
+        ...
+
+    def callers_elsewhere(self, change: Change) -> Callers | None:
+        """Return the clients that a change breaks as one of the bot's plans has them, or None if none is known."""
         ...
 
 

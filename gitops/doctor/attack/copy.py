@@ -394,7 +394,7 @@ class ClusterCopy:
         files = {f"__cluster/approvals/{approval.approval_id}.json": write_approval(approval)}
         tree = store.write_files(store.commit(head).tree, files)
         own = partial(store.sign, signing_key=self.rules.key(signer), namespace=APPROVAL_NAMESPACE)
-        sign = own if statement.version == STATEMENT_VERSION else None
+        sign = own if statement.version >= STATEMENT_VERSION else None
         message = statement_message(statement, f"{approval.operation} {approval.resource}", sign=sign)
         return NewCommit(tree, (head,), committer or Person("stranger", STRANGER, 1_500_000_000), message)
 

@@ -34,6 +34,7 @@ from gitops.cluster.ledger.chain import LEDGERS, AnchorFile, approvals_prefix, l
 from gitops.cluster.ledger.heads import HeadPin, Heads
 from gitops.cluster.ledger.repair import RepairLedger
 from gitops.cluster.ledger.served import ServingReports
+from gitops.cluster.ledger.use import UseRecords
 from gitops.cluster.model.scope import ClusterScope, ScopeChange
 from gitops.cluster.session.workspace import Stores, Workspace
 from gitops.core.codes import Code
@@ -314,7 +315,13 @@ class LocalRepository(Repository):
         """
         planned = PlannedData(self, here.rule.name, request)
         unknown = partial(planned.unknown, here.folder.commit)
-        return replace(here, seen_elsewhere=planned.seen, counted_elsewhere=planned.counts, unknown_elsewhere=unknown)
+        return replace(
+            here,
+            seen_elsewhere=planned.seen,
+            counted_elsewhere=planned.counts,
+            callers_elsewhere=planned.callers,
+            unknown_elsewhere=unknown,
+        )
 
     def approval_publisher(self, rule: ClusterRule) -> ApprovalPublisher:
         """Return the person, key and branch for approvals given on this machine.
@@ -411,8 +418,10 @@ class LocalRepository(Repository):
 
         at_hand = base is not None and not base.startswith("s3:")
         ledger, engine = self.ledger(rule, base), graph_engine(self.faults)
-        reports = None if base is None else ServingReports(lambda: open_store(base))
-        return Stores(ledger, engine, uri, problem if base is None else None, at_hand, workers_at(base), reports)
+        if base is None:
+            return Stores(ledger, engine, uri, problem, at_hand, workers_at(base))
+        reports, use = ServingReports(lambda: open_store(base)), UseRecords(lambda: open_store(base))
+        return Stores(ledger, engine, uri, None, at_hand, workers_at(base), reports, use)
 
     # -- A change request as seen by a clone, using only git if possible -----------------------------------------------
     # 1. `forge.kind` of gitops.yaml determines where requests are: in refs of the repository (`local`), or on a forge

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import tempfile
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, MutableMapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from functools import partial
@@ -34,7 +35,7 @@ from gitops.serving.generation import Generation, ServedGraph
 from gitops.serving.http.bodies import Model, read_json
 from gitops.serving.http.openapi import ApiDocument
 from gitops.serving.http.route import Route, query_pairs, read_parameters
-from gitops.serving.http.work import Admission, HttpContext, StreamSlots, Workers
+from gitops.serving.http.work import ANONYMOUS, Admission, HttpContext, StreamSlots, Workers
 from gitops.serving.queries import QueryTexts
 
 B = TypeVar("B")
@@ -46,6 +47,18 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 _DROPPED_BYTES, _DROPPED_S = 64 * 2**20, 10.0
 SMALL_BODY = 64 * 1024
 """Larger bodies are parsed in a thread, so that other requests don't wait."""
+
+
+CLIENT = "omnigraph-client"
+"""The header in which a client without a token gives its name for the record of calls."""
+
+_CLIENT = re.compile(rb"[0-9A-Za-z][0-9A-Za-z_.-]{0,63}\Z")
+
+
+def client_name(given: Sequence[bytes]) -> str:
+    """Return the name that a client gives itself in its header, or `anonymous`."""
+    plain = len(given) == 1 and _CLIENT.match(given[0]) is not None
+    return given[0].decode() if plain else ANONYMOUS
 
 
 class ClientGoneError(Exception):
@@ -291,6 +304,12 @@ class Call:
         needed = Counter(each.action for each in VERBS[self.route.operation] if not each.when)
         if not needed <= self._asked:
             raise BugError(f"{self.route.operation} answers without asking for {', '.join(needed - self._asked)}")
+
+    def used(self, stored: str, params: Mapping[str, Any] | None) -> None:
+        """Record that a stored query answered, if calls are recorded."""
+        if self.context.use is not None:
+            client = self.actor or client_name(self.headers(CLIENT))
+            self.context.use.count(self.generation, self.graph, stored, params, client)
 
     def knows(self, branch: str) -> bool:
         """Return whether the actor may see a branch's content."""

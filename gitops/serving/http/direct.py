@@ -54,6 +54,7 @@ class _Permitted:
     stored: StoredQuery
     decisions: tuple[tuple[DecisionRecord, FixedMembers], ...]
     names: FixedMembers
+    actor: str
 
 
 class DirectReads:
@@ -81,9 +82,12 @@ class DirectReads:
         except TimeoutError:
             return _never
         request_id = context.ids.ulid()
-        body = self._read(use, first)
-        if body is None:
+        answered = self._read(use, first)
+        if answered is None:
             return _replayed(first, receive)
+        body, params = answered
+        if context.use is not None:
+            context.use.count(generation, use.graph, use.stored.name, params, use.actor)
         headers = [*self._headers, (b"x-request-id", request_id.encode()), (b"content-length", str(len(body)).encode())]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body})
@@ -133,8 +137,8 @@ class DirectReads:
         except (ProblemError, GitopsError):
             return None
 
-    def _read(self, use: _Permitted, message: Mapping[str, Any]) -> bytes | None:
-        """Return the answer's body to a body that was received."""
+    def _read(self, use: _Permitted, message: Mapping[str, Any]) -> tuple[bytes, Mapping[str, Any] | None] | None:
+        """Return the answer's body to a body that was received, and the parameters in that."""
         data = message.get("body", b"")
         if message["type"] != "http.request" or message.get("more_body", False) or len(data) > SMALL_BODY:
             return None
@@ -148,7 +152,7 @@ class DirectReads:
             found = run_bound(use.graph, MAIN, use.stored.checked, params, self._context.clock.now())
         except (MalformedError, ProblemError, GitopsError):
             return None
-        return None if found is None else read_answer(MAIN, None, *found).body
+        return None if found is None else (read_answer(MAIN, None, *found).body, params)
 
     def _record(self, use: _Permitted, request_id: str, sent: int, seconds: float) -> None:
         observer = self._context.observer
@@ -180,7 +184,7 @@ def _permitted(generation: Generation, raw_path: bytes, actor: str) -> _Permitte
         return None
     forms = [{name: value for name, value in each.form.items() if name != "request_id"} for each in decided]
     names = FixedMembers(request_names("POST", _OPERATION, graph.graph_id, stored.name, actor))
-    return _Permitted(graph, stored, tuple(zip(decided, map(FixedMembers, forms), strict=True)), names)
+    return _Permitted(graph, stored, tuple(zip(decided, map(FixedMembers, forms), strict=True)), names, actor)
 
 
 async def _never() -> MutableMapping[str, Any]:

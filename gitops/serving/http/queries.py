@@ -132,9 +132,12 @@ async def run_stored(call: Call, name: str, body: InvokeBody) -> BodyAnswer:
     """Return the response of a stored query. Raises ProblemError, GitopsError."""
     stored = await _permitted_query(call, name, body)
     if stored.checked.kind is QueryEffect.MUTATION:
-        return await _change(call, stored.checked, body, None)
-    target = await _permitted_target(call, body.branch, body.snapshot)
-    return await _read(call, stored.checked, body.params, target)
+        answer = await _change(call, stored.checked, body, None)
+    else:
+        target = await _permitted_target(call, body.branch, body.snapshot)
+        answer = await _read(call, stored.checked, body.params, target)
+    call.used(name, body.params)
+    return answer
 
 
 async def read_stored(call: Call) -> BodyAnswer:
@@ -152,7 +155,10 @@ async def read_stored(call: Call) -> BodyAnswer:
         raise bad_request("give a branch or a snapshot, and only once")
     (branch,), (snapshot,) = target.get("branch", [None]), target.get("snapshot", [None])
     found = await _permitted_target(call, branch, snapshot)
-    return await _read(call, query, read_texts(query, texts), found)
+    params = read_texts(query, texts)
+    answer = await _read(call, query, params, found)
+    call.used(stored.name, params)
+    return answer
 
 
 async def invoke_query_if(call: Call) -> BodyAnswer:
@@ -162,7 +168,9 @@ async def invoke_query_if(call: Call) -> BodyAnswer:
     expected = _condition(call)
     if stored.checked.kind is not QueryEffect.MUTATION:
         raise bad_request(f"stored query '{stored.name}' only reads; use the route without if-graph-commit")
-    return await _change(call, stored.checked, body, expected)
+    answer = await _change(call, stored.checked, body, expected)
+    call.used(stored.name, body.params)
+    return answer
 
 
 class NoSuchQueryError(ProblemError):

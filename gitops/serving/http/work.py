@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from gitops.repository.report_folder import ServedReport
     from gitops.serving.previews import PreviewReader
     from gitops.serving.replica import ReadReplica
+    from gitops.serving.use import UseRecorder
 
 T = TypeVar("T")
 ANONYMOUS = "anonymous"
@@ -297,6 +298,10 @@ class Observer(Protocol):
         """Count a request that was refused for lack of capacity: `changes`, `bytes` or `exports`."""
         ...
 
+    def recorded(self, result: str) -> None:
+        """Count an attempt to write recorded use: `written` or `failed`."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
@@ -350,7 +355,7 @@ class HttpContext:
     new one, or None if nothing would start it. `verifier` always returns the same verifier of identity provider tokens.
     `public_url` is the address at which clients reach the server, `https://HOST`. `replica` is None unless the server
     is a read replica. `report` is None unless the server also serves a report. `previews` reads previewed change requests,
-    or None if there is no repository that could have any.
+    or None if there is no repository that could have any. `use` is None unless it can record calls.
     """
 
     generations: GenerationSource
@@ -368,3 +373,4 @@ class HttpContext:
     replica: ReadReplica | None = None
     report: ServedReport | None = None
     previews: PreviewReader | None = None
+    use: UseRecorder | None = None
