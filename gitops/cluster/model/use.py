@@ -372,7 +372,7 @@ def _ago(last: str, at: str) -> str:
     for size, unit in ((_DAYS, "d"), (_HOURS, "h")):
         if seconds >= size:
             return f"{seconds // size} {unit}"
-    return f"{seconds // _MINUTES} min"
+    return f"{max(1, seconds // _MINUTES)} min"
 
 
 # -- from records to the use of a graph --------------------------------------------------------------------------------
