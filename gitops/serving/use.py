@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gitops.cluster.ledger.use import UseRecords, UseSource
 from gitops.cluster.model.use import (
-    MOST_KEYS,
     CallSketch,
     ClientNames,
     KnownSegment,
@@ -47,6 +46,8 @@ EVERY_S = 60.0
 _JUMP_S, _HELD_S = 60.0, 3600.0
 _STOP_S = 5.0
 _MOST_UNWRITTEN, _MOST_KNOWN = 8, 1000
+# Calls wait while a full buffer is emptied, so it is small.
+_MOST_BUFFERED = 1000
 _JSON_TYPES: Mapping[type, str] = {
     str: "text",
     bool: "boolean",
@@ -168,7 +169,7 @@ class UseRecorder:
         key = graph.graph_id, graph.seen.incarnation, generation.revision.digest, query, client, names, types
         with self._lock:
             self._buffer[key] = self._buffer.get(key, 0) + 1
-            if len(self._buffer) >= MOST_KEYS:
+            if len(self._buffer) >= _MOST_BUFFERED:
                 self._drain()
 
     def look(self) -> None:

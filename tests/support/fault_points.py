@@ -77,6 +77,9 @@ FAULT_POINTS: Mapping[str, str] = MappingProxyType(
         "ledger.branch.after_follow": "the branch of this clone is where the remote's is",
         "ledger.anchor.before_write": "an entry is published, the anchor beside the graphs names the one before",
         "ledger.anchor.after_write": "the anchor beside the graphs names the newest entry",
+        # The record of calls of a query server.
+        "use_record.before_write": "calls are counted in memory, the record has those of the minute before",
+        "use_record.after_write": "the record has all counted calls, the process still takes it for unwritten",
         # The queue of a server.
         "server.queue.before_accept": "a delivery is believed and read, nothing of it is durable",
         "server.queue.after_accept": "the event is in the queue, the forge has no answer yet",

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
-from gitops.cluster.ledger.use import UseRecords, UseSource, use_rules
+from gitops.cluster.ledger.use import UseListing, UseRecords, UseSource, use_rules
 from gitops.cluster.model.use import (
     USE_NAMESPACE,
     ClientNames,
@@ -20,12 +20,17 @@ from gitops.cluster.model.use import (
 from gitops.core.clock import timestamp
 from gitops.database.storage.local import LocalStore
 from gitops.git.signatures import sign
-from gitops.repository.wiring.system import RandomIds
+from gitops.repository.wiring.system import RandomIds, SystemClock
 from tests.support.loop import CLUSTER, CONFIG, Loop
 from tests.support.pen import new_key
 
 TITLES = "titles"
 REVISION = "a" * 64
+
+
+def now() -> datetime:
+    """The time of the machine, by which programs that a test starts write and read records."""
+    return SystemClock().now()
 
 
 def record_key(folder: Path, seed: bytes = b"u" * 32) -> tuple[Path, str]:
@@ -69,7 +74,7 @@ def source_of(loop: Loop, graph: str = "notes") -> UseSource:
 
 def count(client: str, calls: int, query: str = TITLES, parameters: Sequence[str] = (), last: str = "") -> UseCount:
     """One count of a record."""
-    return UseCount(REVISION, query, tuple(parameters), client, calls, 0, last or timestamp(datetime.now(UTC)))
+    return UseCount(REVISION, query, tuple(parameters), client, calls, 0, last or timestamp(now()))
 
 
 def a_record(
@@ -106,12 +111,12 @@ def records_at(root: Path) -> UseRecords:
 
 def write_days(loop: Loop, key: Path, *counts: UseCount, days: int = 8, graph: str = "notes") -> list[Path]:
     """A record for today and each of the days before, with the same counts; returns the objects."""
-    source, now = source_of(loop, graph), datetime.now(UTC)
+    source, today = source_of(loop, graph), now()
     for back in range(days):
-        records_at(root_of(loop)).write(a_record(source, now - timedelta(days=back), *counts), signing(key))
+        records_at(root_of(loop)).write(a_record(source, today - timedelta(days=back), *counts), signing(key))
     return sorted((root_of(loop) / "__cluster/use").iterdir())
 
 
-def read_use(loop: Loop, days: int = 7, graph: str = "notes"):  # type: ignore[no-untyped-def]
+def read_use(loop: Loop, days: int = 7, graph: str = "notes") -> UseListing:
     """What a plan reads about a graph."""
-    return records_at(root_of(loop)).read(source_of(loop, graph), UseWindow(datetime.now(UTC), days))
+    return records_at(root_of(loop)).read(source_of(loop, graph), UseWindow(now(), days))

@@ -17,7 +17,7 @@ from gitops.cluster.model.ledger import LedgerState
 from gitops.cluster.model.plan import BreakKind, ContractBreak
 from gitops.cluster.model.trust import TrustRoot
 from gitops.cluster.model.use import CallerRules, Callers, UseState
-from gitops.cluster.plan.callers import asking, broken_calls
+from gitops.cluster.plan.callers import asked_for, broken_calls
 from gitops.core.errors import GitopsError
 from gitops.git.port import GitReader
 
@@ -30,12 +30,12 @@ _NOT_RECORDED = Callers(UseState.NOT_RECORDED)
 def asked_for_clients(
     changes: Sequence[Change], breaks: Sequence[ContractBreak], access: AccessDiff | None, rules: TrustRoot
 ) -> Mapping[Address, str]:
-    """Return the changes for which the gate for broken clients asks, each with the clients that its entry records."""
+    """Return the changes that the gate for broken clients is about, by the clients that the entry records for each."""
     recorded = {change.address: change.callers or _NOT_RECORDED for change in changes}
     broken = broken_calls(changes, breaks, (), access)
     callers = {address: recorded[address] for address in broken if address in recorded}
     counted = CallerRules(rules.use_window.days, rules.ignored_clients, rules.least_calls, rules.may_break)
-    return {address: callers[address].words for address in asking(changes, callers, counted)}
+    return asked_for(changes, callers, counted)
 
 
 def broken_by_changes(

@@ -109,7 +109,7 @@ class Situation:
     it. `gates`: the gates in the rules in force; `limits`: the numbers of these rules that gates read, by key, never those
     of the plan. `deletes`: the number of resources that the plan deletes. `gated`: addresses whose change has a gate.
     `widened`: for each policy whose change needs approval because it permits more, a description of the gain.
-    `breaking`: for each change that breaks clients for which the rules ask, a description of these clients.
+    `breaking`: for each change that breaks clients for which the rules ask, the reason.
     """
 
     pending: frozenset[str]
@@ -604,8 +604,8 @@ def gate_of(change: Change, situation: Situation) -> Gate | None:
     """
     rules = rules_of(change.address)
     gate = rules.gate(change, situation)
-    if clients := situation.breaking.get(change.address):
-        gate = Gate(clients, ()) if gate is None else gate
+    if reason := situation.breaking.get(change.address):
+        gate = Gate(reason, ()) if gate is None else gate
         gate = Gate(gate.reason, (*gate.met, GateName.BREAKS_CLIENTS))
     permitted = situation.limits.get(GateName.DELETES.limit, situation.deletes)
     covered = change.address.graph in situation.deleted and rules.gated_at(change) != change.address

@@ -346,7 +346,10 @@ class Callers:
         return f"breaks {number} client{'' if number == 1 else 's'}: {shown}{more}"
 
     def _often(self, client: ClientCalls) -> str:
-        a_day = round(client.calls / max(1, self.days))
+        # The window has whole days and the part of today until now.
+        now = parse_timestamp(self.at)
+        today = 0.0 if now is None else (now.hour * _HOURS + now.minute * _MINUTES) / _DAYS
+        a_day = round(client.calls / max(1.0, self.days + today))
         number, unit = (a_day, "a day") if a_day else (client.calls, f"in {_days(self.days)}")
         ago = _ago(client.last, self.at)
         return f"{number:,} call{'' if number == 1 else 's'} {unit}{ago and f', last {ago} ago'}"
@@ -500,10 +503,15 @@ def callers_in(use: GraphUse, calls: Iterable[QueryCalls], rules: CallerRules) -
     return Callers(use.state, tuple(hit), use.days, use.at, use.gap, floor, use.untrusted, use.hashed_for)
 
 
-def needs_approval(callers: Callers, may_break: Collection[str]) -> bool:
-    """Return True if a change breaks a client that is not listed, or if it is not known that it breaks none."""
+def why_asked(callers: Callers, may_break: Collection[str]) -> str:
+    """Return why a change that breaks these clients needs an approval, or an empty text if it does not.
+
+    It does if a client is not in `may_break`, or if it is not known whether there are more clients.
+    """
     permitted = _as_recorded(may_break, callers.hashed_for)
-    return not callers.complete or any(each.client not in permitted for each in callers.clients)
+    if any(each.client not in permitted for each in callers.clients):
+        return "it breaks a client that approvals.may_break does not list"
+    return "" if callers.complete else "it may break a client, because the record of its calls is not complete"
 
 
 def callers_moved(approved: Callers | None, now: Callers | None, allowed: Callable[[int], int]) -> str:

@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from gitops.cluster.model.access import RUN, AccessDiff, AccessRow
@@ -25,7 +25,7 @@ from gitops.cluster.model.use import (
     UseState,
     callers_in,
     hashed_client,
-    needs_approval,
+    why_asked,
 )
 
 
@@ -105,13 +105,15 @@ def callers_of(
     return found
 
 
-def asking(changes: Iterable[Change], callers: Mapping[Address, Callers], rules: CallerRules) -> Iterator[Address]:
-    """Yield the changes for which the gate asks, because they break a client, or because it is not known that they don't."""
+def asked_for(changes: Iterable[Change], callers: Mapping[Address, Callers], rules: CallerRules) -> dict[Address, str]:
+    """Return the changes that the gate for broken clients is about, each with the reason."""
     updates = {change.address for change in changes if change.action is Action.UPDATE}
-    for address, each in callers.items():
-        at_schema = address.kind is Kind.QUERY and address in updates and address.schema_address in updates
-        if not at_schema and needs_approval(each, rules.may_break):
-            yield address
+    found = {address: why_asked(each, rules.may_break) for address, each in callers.items()}
+    return {
+        address: reason
+        for address, reason in found.items()
+        if reason and not (address.kind is Kind.QUERY and {address, address.schema_address} <= updates)
+    }
 
 
 def _losses(access: AccessDiff | None) -> list[AccessRow]:

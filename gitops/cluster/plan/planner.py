@@ -30,7 +30,7 @@ from gitops.cluster.model.plan import (
 )
 from gitops.cluster.model.resource import Dependency, DesiredState, edges_near, restore_words
 from gitops.cluster.model.scope import ScopeChange
-from gitops.cluster.plan.callers import asking, broken_calls, callers_of
+from gitops.cluster.plan.callers import asked_for, broken_calls, callers_of
 from gitops.cluster.plan.classes import effects_of, with_effects
 from gitops.cluster.plan.draft import lost_words
 from gitops.cluster.plan.graph import bindings_of, build_graph, givers_of, lock_claims
@@ -255,11 +255,11 @@ def _with_callers(
 
 
 def _asked_for_clients(changes: Sequence[Change], inputs: PlanInputs) -> dict[Address, str]:
-    """Return the changes for which the gate for broken clients asks, each with these clients."""
+    """Return the changes that the gate for broken clients is about, if the rules have it, each with the reason."""
     callers = {change.address: change.callers for change in changes if change.callers is not None}
     if inputs.caller_rules is None or GateName.BREAKS_CLIENTS not in inputs.quorum.numbers:
         return {}
-    return {address: callers[address].words for address in asking(changes, callers, inputs.caller_rules)}
+    return asked_for(changes, callers, inputs.caller_rules)
 
 
 def _with_data(change: Change, inputs: PlanInputs) -> Change:
