@@ -275,6 +275,9 @@ def _request(options: argparse.Namespace, checkout: Checkout, ask: Ask) -> InitR
             return []  # The path exists as a file or a link. The code that reads it later reports why it cannot.
 
     path = options.path or ask("Folder of the cluster", find_path(names) or "cluster") or ""
+    record = options.record_key or ask(
+        "Public key with which servers record who calls which query (empty: no record)", None
+    )
     return InitRequest(
         cluster=cluster,
         accounts=tuple((account, name or principal) for name, account in pairs),
@@ -293,6 +296,7 @@ def _request(options: argparse.Namespace, checkout: Checkout, ask: Ask) -> InitR
         previews=options.previews,
         drills=options.drills,
         apply_in_jobs=options.apply_in_jobs,
+        record_key=_public_key(record, "--record-key FILE") if record else None,
         enterprise=forge == ForgeKind.GITHUB and not _is_on_cloud(checkout),
     )
 

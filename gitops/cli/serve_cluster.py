@@ -91,6 +91,10 @@ def _require_usable(options: argparse.Namespace) -> None:
         raise GitopsError(Code.EXCLUSIVE_BOOT_SOURCE, message, path=given[0], fix=f"leave out {' and '.join(given)}")
     if options.token_file is not None and not options.check:
         raise UsageError(Code.USAGE_ERROR, "--token-file requires --check", fix="gitops serve --check")
+    if options.record_key is not None:
+        from gitops.repository.wiring.serving import record_signer
+
+        record_signer(options.record_key)
 
 
 def _serve(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
@@ -540,17 +544,12 @@ def recorder_of(
     A read replica has none, because its credentials need only read. Without a key, the recorder only says that calls are
     not recorded, if the rules in force ask for it.
     """
+    from gitops.repository.wiring.serving import record_signer
     from gitops.serving.use import RecordKey, UseRecorder
 
     if options.read_replica is not None:
         return None
-    key = None
-    if options.record_key is not None:
-        from gitops.cluster.model.use import USE_NAMESPACE
-        from gitops.git.signatures import read_public_key, sign
-
-        _, public = read_public_key(options.record_key)
-        key = RecordKey(public, partial(sign, key=options.record_key, namespace=USE_NAMESPACE))
+    key = None if options.record_key is None else RecordKey(*record_signer(options.record_key))
 
     def records() -> UseRecords | None:
         stores = inputs.open_stores(Diagnostics())

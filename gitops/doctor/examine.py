@@ -62,6 +62,7 @@ from gitops.doctor.trust import (
     server_finding,
     trust_findings,
 )
+from gitops.doctor.use import use_findings
 from gitops.forge.port import Account, BranchRules, ForgeReader, Permission
 from gitops.git.command import GitProgram
 from gitops.git.hooks import HookKind, expected_hooks, hooks_folder, installed_hooks, stale_hooks
@@ -560,6 +561,7 @@ def _governed(
     entries = {}
     for rule in rules:
         entries[rule.name] = yield from ledger_findings(local, rule, trust.digest, now, kind)
+        yield from use_findings(local, rule, now)
     others = {name: each for name, each in entries.items() if each and each.after.digest != trust.digest}
     if not others or len(others) < len(rules):
         yield from people_findings(config, trust, now, kind)

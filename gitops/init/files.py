@@ -177,8 +177,8 @@ class InitRequest:
     copy in the repository, or one pinned by commit. `enterprise` means a self-hosted GitHub, which lacks some workflow
     keys. `found` is the existing content of the cluster folder. With `strategies`, jobs run ticks and get the settings
     to reach a target. With `report`, a job publishes the pages of `gitops report`. With `previews`, change requests are
-    previewed, and with `drills`, restores are tried each week. With `apply_in_jobs`, jobs apply even on a forge that cannot
-    keep secrets from other workflows.
+    previewed, and with `drills`, restores are tried each week. With a `record_key`, query servers record calls and sign the
+    record with it. With `apply_in_jobs`, jobs apply even on a forge that cannot keep secrets from other workflows.
     """
 
     cluster: str
@@ -197,6 +197,7 @@ class InitRequest:
     strategies: bool = False
     report: bool = False
     apply_in_jobs: bool = False
+    record_key: PublicKey | None = None
     found: FoundCluster = field(default_factory=FoundCluster)
     previews: bool = False
     drills: bool = False
@@ -546,6 +547,7 @@ def _fill(request: InitRequest, template: str) -> bytes:
         "paths": request.path != ".",
         "pause": True,
         "previews": request.previews,
+        "record": request.record_key is not None,
         "report": request.report,
         "secrets": request.strategies or request.storage is not None,
         "storage": request.storage is not None,
@@ -580,6 +582,9 @@ def _values(request: InitRequest) -> Mapping[str, str]:
         "ACTION": request.action or LOCAL_ACTION.format(ACTION_FOLDERS.get(request.forge)),
         "APPROVERS": ", ".join(_scalar(name) for name, _ in request.approvers),
         "BOT": _scalar(request.bot),
+        "RECORD_KEY": ""
+        if request.record_key is None
+        else _scalar(f"{request.record_key.kind} {request.record_key.blob}"),
         **values_of_bot(request.bot),
         "BRANCH": request.branch,
         "BRANCH_VALUE": _scalar(request.branch),

@@ -52,6 +52,10 @@ def next_steps(request: InitRequest, server: str | None = None, bot_key: str | N
         case ForgeKind.GITEA:
             before, after = _gitea_server(request, key)
     after += _of_optional(request.optional, request.forge, server or "SERVER", request, key)
+    if request.record_key is not None:
+        text = "Start each query server with the private half of the key that signs the record of calls"
+        serve = shlex.join(("gitops", "serve", "--repo", server or "SERVER", "--cluster", request.cluster))
+        after.append(SetupStep(text, (f"{serve} --record-key KEY",)))
     commit = _git("commit", "--message", f"Start the cluster {request.cluster}")
     push = (_git("add", "--all"), commit, _git("push", "origin", f"HEAD:refs/heads/{request.branch}"))
     named = ("--repo", ".", "--cluster", request.cluster)

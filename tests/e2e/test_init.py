@@ -609,7 +609,7 @@ def test_a_cluster_that_is_there_is_used_where_it_is(machine: Machine, place: st
 def test_on_a_terminal_it_asks(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    answers = iter([str(machine.folder / "asked-key"), "github", "brain", "", "github:583231", "clusters/brain"])
+    answers = iter([str(machine.folder / "asked-key"), "github", "brain", "", "github:583231", "clusters/brain", ""])
     asked: list[str] = []
 
     def answer(question: str) -> str:

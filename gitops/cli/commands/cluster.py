@@ -66,6 +66,11 @@ SETUP_COMMANDS = (
         Argument("--bot-key", "FILE", "public key file of the bot"),
         Argument("--new-bot-key", "FILE", "create the bot key in this file, which must be outside the repository"),
         Argument(
+            "--record-key",
+            "FILE",
+            "let query servers record who calls which stored query; public key file with which they sign the record",
+        ),
+        Argument(
             "--wheel",
             "URL#sha256=HASH",
             "let the CI jobs install the wheel of a release (default: a copy of this installation in the repository)",

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import shlex
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from gitops.cluster.config.folder import FolderTree
 from gitops.cluster.ledger.folder import FolderLedger
 from gitops.cluster.ledger.layout import STATE
 from gitops.cluster.ledger.served import ServingReports, past_ledger
+from gitops.cluster.model.use import USE_NAMESPACE
 from gitops.cluster.session.workspace import Stores
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
@@ -25,6 +27,7 @@ from gitops.core.redact import Secret, resolve
 from gitops.database.storage.port import StorageRootError, parse_storage
 from gitops.forge.client import Service, WebClient
 from gitops.forge.web import WebSender
+from gitops.git.signatures import read_public_key, sign
 from gitops.repository.wiring.stores import graph_engine, graph_uri, open_store, storage_root, workers_at
 from gitops.repository.wiring.system import SystemClock
 
@@ -132,6 +135,19 @@ def served_previews(repo: str, remote: str | None, cluster: str) -> ServedPrevie
         return OpenedRepository(local, local.rule(cluster), MachinePreviews(local, os.environ))
 
     return ServedPreviews(opened, time.sleep)
+
+
+def record_signer(key: str) -> tuple[str, Callable[[bytes], str]]:
+    """Return the public half of a server's key for records, as base64, and a function that signs records with it.
+
+    `key` is the path of a private SSH key, with its public half beside it. Raises UsageError `usage_error`.
+    """
+    try:
+        _, public = read_public_key(key)
+    except GitopsError as error:
+        fix = "make a key: ssh-keygen -t ed25519 -N '' -f FILE"
+        raise UsageError(Code.USAGE_ERROR, f"--record-key: {error.detail}", fix=fix) from error
+    return public, partial(sign, key=key, namespace=USE_NAMESPACE)
 
 
 # -- Open a client of a query server, with the caller's token ----------------------------------------------------------
