@@ -256,12 +256,7 @@ def _request(options: argparse.Namespace, checkout: Checkout, ask: Ask) -> InitR
         fix = "create one: gitops init --new-bot-key FILE; or use an existing one: gitops init --bot-key FILE"
         raise GitopsError(Code.INIT_KEY_MISSING, detail, fix=fix)
     will_be_made = options.dry_run and options.new_bot_key and not Path(options.new_bot_key).exists()
-    approvers = [(principal, key, "--key FILE")]
-    for text in options.approver or []:
-        name, equals, file = text.partition("=")
-        if not equals or not name or not file:
-            raise UsageError(Code.USAGE_ERROR, f"--approver takes PRINCIPAL=FILE, not {text[:80]!r}")
-        approvers.append((name, file, f"--approver {shlex.quote(name)}=FILE"))
+    approvers = [(principal, key, "--key FILE"), *_other_approvers(options.approver or [])]
     accounts = list(options.account or [])
     if not accounts and forge != ForgeKind.HOOKS:
         found = ask(f"Your account on {forge} by its number, such as {forge}:583231 (empty: add it later)", None)
@@ -299,6 +294,15 @@ def _request(options: argparse.Namespace, checkout: Checkout, ask: Ask) -> InitR
         record_key=_public_key(record, "--record-key FILE") if record else None,
         enterprise=forge == ForgeKind.GITHUB and not _is_on_cloud(checkout),
     )
+
+
+def _other_approvers(given: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+    """Yield the name and the key file of each further approver, with the option that names it. Raises UsageError."""
+    for text in given:
+        name, equals, file = text.partition("=")
+        if not equals or not name or not file:
+            raise UsageError(Code.USAGE_ERROR, f"--approver takes PRINCIPAL=FILE, not {text[:80]!r}")
+        yield name, file, f"--approver {shlex.quote(name)}=FILE"
 
 
 def _yourself(options: argparse.Namespace, checkout: Checkout) -> tuple[str, str]:

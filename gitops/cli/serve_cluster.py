@@ -222,7 +222,7 @@ def _work(
     from gitops.serving.http.app import ROUTES, HttpApp
     from gitops.serving.http.work import HttpContext, read_limits
     from gitops.serving.listen import find_room, listen
-    from gitops.serving.logs import in_background, log_forms
+    from gitops.serving.logs import in_background, log_record
     from gitops.serving.process import ServerTokens, ServingGeneration
     from gitops.serving.report import WorkerStatus
 
@@ -232,10 +232,6 @@ def _work(
     clock = SystemClock()
     source, tokens = ServingGeneration(booted.generation, clock.now), ServerTokens(booted.tokens)
     metrics = None if seat is None else seat.metrics
-
-    def record(form: Mapping[str, Any]) -> None:
-        level = logging.ERROR if form.get("event") in ("defect", "stuck") else logging.INFO
-        log_forms(log, level, [form])
 
     limits, _ = read_limits(keeper.inputs.environ, hide_graphs=options.hide_graphs, strict=options.strict_changes)
     count = None if metrics is None else metrics.reloaded
@@ -248,7 +244,7 @@ def _work(
         _keeping_keys(lambda: (*tokens.current().issuers, *source.current().issuers)),
         keeper.keeping(source, tokens, log, count) as (hang_up, reload, pending),
     ):
-        ids, known = RandomIds(), tokens.current
+        ids, known, record = RandomIds(), tokens.current, partial(log_record, log)
         context = HttpContext(source, booted.state, known, clock, ids, record, limits, reload=reload, observer=metrics)
         context = replace(context, verifier=_verifier, public_url=options.public_url, replica=replica, use=use)
         pages = None if options.pages is None else ServedReport(Path(options.pages))

@@ -389,7 +389,6 @@ class Code(StrEnum):
     REPLICA_CACHE_FULL = "replica_cache_full"
     SERVING_REPORT_INVALID = "serving_report_invalid"
     RECORD_UNTRUSTED = "record_untrusted"
-    RECORD_UNREADABLE = "record_unreadable"
     SERVING_REPORTS_UNREADABLE = "serving_reports_unreadable"
     SERVING_REFUSED = "serving_refused"
     SERVING_NOT_REACHED = "serving_not_reached"

@@ -101,6 +101,12 @@ def log_forms(log: logging.Logger, level: int, forms: Sequence[Mapping[str, Any]
             log.log(level, "%s", form["event"], extra={"form": dict(form)})
 
 
+def log_record(log: logging.Logger, form: Mapping[str, Any]) -> None:
+    """Log the record of a request, or of a defect, which is an error."""
+    level = logging.ERROR if form.get("event") in ("defect", "stuck") else logging.INFO
+    log_forms(log, level, [form])
+
+
 class _Backlog(logging.Handler):
     """Passes lines to the stream of another handler in a thread without ever blocking."""
 

@@ -1,6 +1,6 @@
 """Records who calls which stored query, for plans that change it (`gitops.cluster.model.use`).
 
-1. A call only adds one to a number in memory. Everything else happens once a minute, in a thread of its own.
+1. A call only adds one to a number in memory. Everything else happens once a minute, in a separate thread.
 2. Each process writes one object per graph and day, which it replaces while it counts. So several processes and servers
    never write the same object, and a crash loses at most the last minute.
 3. A failed write never fails a call. It is logged, counted, and repeated a minute later with all calls since.
@@ -261,7 +261,11 @@ class UseRecorder:
             return known
         if known is not None and not known.written:
             self._unwritten = [*self._unwritten, known][-_MOST_UNWRITTEN:]
-        made = _Segment(rules, graph, incarnation, day, self._ids.ulid(), self._others(rules, graph, incarnation, now))
+        knows = {each.segment: each for each in self._others(rules, graph, incarnation, now)}
+        if known is not None and known.incarnation == incarnation:
+            # Its object may have been removed already.
+            knows[known.segment] = KnownSegment(known.segment, known.day, known.sketch.calls)
+        made = _Segment(rules, graph, incarnation, day, self._ids.ulid(), tuple(knows.values()))
         self._segments[graph] = made
         return made
 

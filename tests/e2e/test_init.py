@@ -627,7 +627,7 @@ def test_on_a_terminal_it_asks(
     monkeypatch.setattr(builtins, "input", answer)
     assert main(["init", str(machine.folder / "company")]) == 0
     capsys.readouterr()
-    assert len(asked) == 6
+    assert len(asked) == 7
     assert b"github:583231" in machine.files()["gitops.yaml"]
     assert "clusters/brain/cluster.yaml" in machine.files()
     assert ".github/workflows/gitops-apply.yml" in machine.files()

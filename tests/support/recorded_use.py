@@ -19,7 +19,7 @@ from gitops.cluster.model.use import (
 )
 from gitops.core.clock import timestamp
 from gitops.database.storage.local import LocalStore
-from gitops.git.signatures import sign
+from gitops.git.signatures import sign, verify_detached
 from gitops.repository.wiring.system import RandomIds, SystemClock
 from tests.support.loop import CLUSTER, CONFIG, Loop
 from tests.support.pen import new_key
@@ -106,7 +106,7 @@ def a_record(
 
 def records_at(root: Path) -> UseRecords:
     """The records below a storage root."""
-    return UseRecords(lambda: LocalStore(root))
+    return UseRecords(lambda: LocalStore(root), verify_detached)
 
 
 def write_days(loop: Loop, key: Path, *counts: UseCount, days: int = 8, graph: str = "notes") -> list[Path]:

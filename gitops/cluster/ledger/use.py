@@ -23,8 +23,8 @@ from gitops.cluster.model.use import (
     KEPT_DAYS,
     USE_NAMESPACE,
     ClientNames,
-    GraphUse,
     KnownSegment,
+    RecordedUse,
     UseCount,
     UseReading,
     UseRecord,
@@ -53,7 +53,7 @@ from gitops.core.documents.forms import (
 from gitops.core.errors import IntegrityError
 from gitops.database.storage.parallel import in_parallel
 from gitops.database.storage.port import ObjectStore
-from gitops.git.signatures import verify_detached
+from gitops.git.port import CommitSignature
 
 MOST_OBJECTS = 20_000
 """Maximum number of objects of a graph that are read."""
@@ -122,16 +122,20 @@ def write_use_object(found: UseRecord, sign: Callable[[bytes], str]) -> bytes:
     return _OBJECT.write(_Signed(form, sign(canonical(form))))
 
 
-def read_use_object(data: bytes, keys: Collection[str]) -> UseRecord:
+VerifySignature = Callable[[bytes, str, str], CommitSignature]
+"""Checks an armored signature over bytes in a namespace."""
+
+
+def read_use_object(data: bytes, keys: Collection[str], verify: VerifySignature) -> UseRecord:
     """Return the record in an object. Raises IntegrityError `record_untrusted` unless one of the keys signed it."""
     signed = _OBJECT.read(data)
     payload = canonical(signed.record)
-    signature = verify_detached(payload, signed.signature, USE_NAMESPACE)
+    signature = verify(payload, signed.signature, USE_NAMESPACE)
     if not signature.good:
         raise IntegrityError(Code.RECORD_UNTRUSTED, signature.problem)
     if signature.key not in keys:
         raise IntegrityError(Code.RECORD_UNTRUSTED, "its key is not in record.keys of the rules in force")
-    return USE_RECORD.read(payload)
+    return USE_RECORD.read_part(signed.record)
 
 
 def use_rules(view: LedgerView) -> UseRules | None:
@@ -178,7 +182,7 @@ class RefusedObject:
 class UseListing:
     """The use of a graph, the records behind it, and the objects that were refused."""
 
-    use: GraphUse
+    use: RecordedUse
     records: tuple[UseRecord, ...] = ()
     refused: tuple[RefusedObject, ...] = ()
 
@@ -186,9 +190,9 @@ class UseListing:
 class UseRecords:
     """The record objects in one storage root, which is opened on first use. Methods raise the store's errors."""
 
-    def __init__(self, open_store: Callable[[], ObjectStore]) -> None:
+    def __init__(self, open_store: Callable[[], ObjectStore], verify: VerifySignature) -> None:
         """`open_store` opens the storage root."""
-        self._open = open_store
+        self._open, self._verify = open_store, verify
         self._opened: ObjectStore | None = None
 
     def read(self, source: UseSource, window: UseWindow) -> UseListing:
@@ -245,7 +249,7 @@ class UseRecords:
         if data is None:
             return None
         try:
-            found = read_use_object(data, source.rules.keys)
+            found = read_use_object(data, source.rules.keys, self._verify)
         except IntegrityError as error:
             return RefusedObject(place.key, error.detail)
         if (found.day, found.graph, found.segment) != place:

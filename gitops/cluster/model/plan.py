@@ -18,7 +18,7 @@ from gitops.cluster.model.ledger import LedgerState
 from gitops.cluster.model.resource import DesiredState
 from gitops.cluster.model.scope import ScopeChange
 from gitops.cluster.model.trust import DataGrowth, Quorum, RuleChange
-from gitops.cluster.model.use import CallerRules, Callers, GraphUse
+from gitops.cluster.model.use import CallerRules, Callers, RecordedUse
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic
 from gitops.database.graph.port import KeptData, MigrationPreview
@@ -316,7 +316,7 @@ class PlanInputs:
     access: AccessDiff | None = None
     widening: frozenset[str] = frozenset()
     same: SameTexts = field(default_factory=SameTexts)
-    use: Mapping[str, GraphUse] = field(default_factory=lambda: MappingProxyType({}))
+    use: Mapping[str, RecordedUse] = field(default_factory=lambda: MappingProxyType({}))
     callers: Mapping[Address, Callers] = field(default_factory=lambda: MappingProxyType({}))
     caller_rules: CallerRules | None = None
 

@@ -4,7 +4,7 @@
    day in UTC. A shape has the names of the given parameters and the JSON types of their values, never the values. A
    call reads all columns of its query, because no API of the server lets a client select columns.
 2. A count explains a plan. The gate `breaks_clients` and its list of clients decide.
-3. Only complete records can show that nobody calls a query. A day without a record, a record that is missing or not
+3. Only complete records can show that a query has no callers. A day without a record, a record that is missing or not
    trusted, and counts that may lack a client all mean that more clients may be affected than are listed.
 """
 
@@ -262,7 +262,7 @@ class QueryCalls(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class GraphUse:
+class RecordedUse:
     """The recorded calls of a graph in the last `days` days before the time `at`, an RFC 3339 time.
 
     `gap` says which part of that time is not recorded; empty if all of it is. `floor` is the largest number of calls
@@ -291,7 +291,7 @@ class ClientCalls:
 
 @dataclass(frozen=True, slots=True)
 class Callers:
-    """The clients that a change breaks, most calls first, as far as this is recorded. See `GraphUse` for the rest."""
+    """The clients that a change breaks, most calls first, as far as this is recorded. See `RecordedUse` for the rest."""
 
     state: UseState
     clients: tuple[ClientCalls, ...] = ()
@@ -417,10 +417,10 @@ class UseReading:
         if known is None or (known.calls, known.day) < (record.calls, record.day):
             self._records[record.segment] = record
 
-    def use(self, at: str, incarnation: str, untrusted: int = 0) -> GraphUse:
+    def use(self, at: str, incarnation: str, untrusted: int = 0) -> RecordedUse:
         """Return the use of the graph at the time `at`."""
         if not self._records:
-            return GraphUse(UseState.NOT_RECORDED, self.window.days, at, untrusted=untrusted)
+            return RecordedUse(UseState.NOT_RECORDED, self.window.days, at, untrusted=untrusted)
         sketch: CallSketch[tuple[str, tuple[str, ...], str]] = CallSketch(self.capacity)
         hashed = False
         for _, record in sorted(self._records.items()):
@@ -431,7 +431,7 @@ class UseReading:
                 own = found.get(key, Tally(0, 0, ""))
                 found[key] = Tally(own.calls + each.calls, own.error + each.error, max(own.last, each.last))
             sketch.merge(found.items(), record.floor)
-        return GraphUse(
+        return RecordedUse(
             UseState.COUNTED,
             self.window.days,
             at,
@@ -489,7 +489,7 @@ def _as_recorded(clients: Collection[str], hashed_for: str) -> frozenset[str]:
     return frozenset(clients) | hashed
 
 
-def callers_in(use: GraphUse, calls: Iterable[QueryCalls], rules: CallerRules) -> Callers:
+def callers_in(use: RecordedUse, calls: Iterable[QueryCalls], rules: CallerRules) -> Callers:
     """Return the clients behind some calls of a graph, with all of these calls."""
     ignored = _as_recorded(rules.ignored, use.hashed_for)
     found: dict[str, ClientCalls] = {}

@@ -5,7 +5,7 @@
    another type. A call reads every column of its query.
 3. A migration breaks the callers of the queries of its graph that change with it. If such a plan needs an approval, it is
    asked for once, at the schema, because changed queries wait for the schema. Removed ones don't wait.
-4. A policy breaks the actors that called a query and can't run it any more.
+4. A policy breaks the actors that called a query and can no longer run it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from gitops.cluster.model.plan import BreakKind, ContractBreak, SchemaImpact
 from gitops.cluster.model.use import (
     CallerRules,
     Callers,
-    GraphUse,
     QueryCalls,
+    RecordedUse,
     UseState,
     callers_in,
     hashed_client,
@@ -40,7 +40,7 @@ class BrokenCalls(NamedTuple):
     breaks: tuple[ContractBreak, ...] = ()
     row: AccessRow | None = None
 
-    def has(self, call: QueryCalls, use: GraphUse) -> bool:
+    def has(self, call: QueryCalls, use: RecordedUse) -> bool:
         """Return whether a recorded call is one of these."""
         if self.query not in ("", call.query):
             return False
@@ -86,18 +86,18 @@ def broken_calls(
 
 
 def callers_of(
-    broken: Mapping[Address, Sequence[BrokenCalls]], use: Mapping[str, GraphUse], rules: CallerRules
+    broken: Mapping[Address, Sequence[BrokenCalls]], use: Mapping[str, RecordedUse], rules: CallerRules
 ) -> dict[Address, Callers]:
     """Return the clients behind broken calls, by change, from the recorded use of each graph."""
     found = {}
     for address, parts in broken.items():
         (graph, *more) = dict.fromkeys(each.graph for each in parts)
-        known = use.get(graph, GraphUse(UseState.NOT_RECORDED, rules.days))
+        known = use.get(graph, RecordedUse(UseState.NOT_RECORDED, rules.days))
         calls = [call for call in known.calls if any(each.has(call, known) for each in parts if each.graph == graph)]
         found[address] = callers_in(known, calls, rules)
         for other in more:
             # A policy can be bound to several graphs.
-            known = use.get(other, GraphUse(UseState.NOT_RECORDED, rules.days))
+            known = use.get(other, RecordedUse(UseState.NOT_RECORDED, rules.days))
             calls = [
                 call for call in known.calls if any(each.has(call, known) for each in parts if each.graph == other)
             ]
@@ -121,7 +121,7 @@ def _losses(access: AccessDiff | None) -> list[AccessRow]:
     return [] if access is None else [row for row in access.rows if not row.gain and row.action == RUN and row.queries]
 
 
-def _lost_by(client: str, row: AccessRow, use: GraphUse) -> bool:
+def _lost_by(client: str, row: AccessRow, use: RecordedUse) -> bool:
     """Return whether a client is one of a row's actors. If that includes tokens without a group, any client may be."""
     members = row.actors.members
     hashed = {hashed_client(each, use.hashed_for) for each in members} if use.hashed_for else set[str]()

@@ -24,7 +24,7 @@ from gitops.cluster.model.plan import Plan, PlanInputs, RecordedGraph, SameTexts
 from gitops.cluster.model.resource import restore_order
 from gitops.cluster.model.scope import ScopeChange
 from gitops.cluster.model.trust import DataGrowth, Quorum, TrustRoot
-from gitops.cluster.model.use import CallerRules, Callers, GraphUse, UseRules, UseState, UseWindow
+from gitops.cluster.model.use import CallerRules, Callers, RecordedUse, UseRules, UseState, UseWindow
 from gitops.cluster.plan.access import access_of_plan
 from gitops.cluster.plan.draft import recorded_data
 from gitops.cluster.plan.landing import (
@@ -315,10 +315,10 @@ def _use(
     if any(c.address.kind is Kind.POLICY for c in about):
         graphs |= {address.name for address in of_kind(state.resources, Kind.GRAPH)}
     recording, governance = use_rules(current.view), current.workspace.governance
-    known: dict[str, GraphUse] = {}
+    known: dict[str, RecordedUse] = {}
     elsewhere: dict[Address, Callers] = {}
     if recording is not None and graphs and not (live or current.opened.data_at_hand):
-        known = dict.fromkeys(graphs, GraphUse(UseState.ELSEWHERE, counted.days))
+        known = dict.fromkeys(graphs, RecordedUse(UseState.ELSEWHERE, counted.days))
         found = ((c.address, governance.callers_elsewhere(c)) for c in about if governance is not None)
         elsewhere = {address: callers for address, callers in found if callers is not None}
     elif recording is not None:
@@ -330,16 +330,17 @@ def _use(
 _BREAK_CALLERS = (Kind.GRAPH, Kind.SCHEMA, Kind.QUERY, Kind.POLICY)
 
 
-def _read_use(current: Session, state: LedgerState, rules: UseRules, graph: str, window: UseWindow) -> GraphUse:
+def _read_use(current: Session, state: LedgerState, rules: UseRules, graph: str, window: UseWindow) -> RecordedUse:
     """Return the recorded use of a graph. Each object that is not trusted is a warning."""
     seen, records = recorded_data(state, graph_address(graph)), current.opened.use
     if seen is None or records is None:
-        return GraphUse(UseState.NOT_RECORDED, window.days)
+        return RecordedUse(UseState.NOT_RECORDED, window.days)
     try:
         listing = records.read(UseSource(rules, graph, seen.incarnation), window)
     except GitopsError as error:
-        current.problems.add(Code.RECORD_UNREADABLE, error.path or graph_address(graph), error.detail)
-        return GraphUse(UseState.UNREADABLE, window.days)
+        path = error.path or graph_address(graph)
+        current.problems.add(error.code, path, error.detail, severity=Severity.WARNING, fix=error.fix)
+        return RecordedUse(UseState.UNREADABLE, window.days)
     for each in listing.refused[:_MOST_REFUSED]:
         current.problems.add(Code.RECORD_UNTRUSTED, each.place, each.detail)
     return listing.use

@@ -48,6 +48,7 @@ from gitops.git.cached_remote import OWN_BRANCHES, CachedRemote, TrackingRemote
 from gitops.git.port import GitRemote, Person
 from gitops.git.remote import ProgramRemote, SelfRemote
 from gitops.git.repository import GitRepository
+from gitops.git.signatures import verify_detached
 from gitops.repository.authors import known_origins
 from gitops.repository.cluster import declared_rule, successor
 from gitops.repository.kept_plans import PlannedData
@@ -420,7 +421,7 @@ class LocalRepository(Repository):
         ledger, engine = self.ledger(rule, base), graph_engine(self.faults)
         if base is None:
             return Stores(ledger, engine, uri, problem, at_hand, workers_at(base))
-        reports, use = ServingReports(lambda: open_store(base)), UseRecords(lambda: open_store(base))
+        reports, use = ServingReports(lambda: open_store(base)), UseRecords(lambda: open_store(base), verify_detached)
         return Stores(ledger, engine, uri, None, at_hand, workers_at(base), reports, use)
 
     # -- A change request as seen by a clone, using only git if possible -----------------------------------------------

@@ -156,6 +156,13 @@ def test_a_forged_record_is_refused_and_does_not_open_the_gate(loops: Callable[[
     assert "record_untrusted" in shown
     assert "1 approval missing" in shown
     assert "1 record is not trusted and not counted" in shown
+    # The remedy: the object goes, and the day that it stood for is missing from then on.
+    objects[-1].unlink()
+    head = loop.commit("alice", {"README.md": b"And again.\n"}, loop.tip("refs/heads/change"))
+    loop.move("refs/heads/change", head)
+    assert "record_untrusted" not in loop.comment(1)
+    assert "not recorded since" in loop.comment(1)
+    assert "1 approval missing" in loop.comment(1)
 
 
 def test_the_gate_asks_for_clients_that_are_not_listed_and_the_audit_sees_them(

@@ -14,6 +14,7 @@ import pytest
 from gitops.cluster.ledger.use import UseListing, UseRecords, UseSource, read_use_object
 from gitops.cluster.model.use import MOST_KEYS, ClientNames, UseRules, UseState, UseWindow
 from gitops.core.faults import Faults
+from gitops.git.signatures import verify_detached
 from gitops.serving.use import RecordKey, SteadyClock, UseRecorder
 from tests.support.clock import FixedClock
 from tests.support.faults import Death, EndAt
@@ -45,7 +46,7 @@ class Server:
         self.recorder = UseRecorder(
             lambda: self.generation,
             "web",
-            lambda: UseRecords(lambda: self.store),
+            lambda: UseRecords(lambda: self.store, verify_detached),
             self.key,
             self.clock,
             self.ids,
@@ -75,7 +76,7 @@ class Server:
 
     def read(self, days: int = 7, at: datetime | None = None) -> UseListing:
         source = UseSource(self.rules or RULES, "people", "born")
-        return UseRecords(lambda: self.store).read(source, UseWindow(at or self.clock.now(), days))
+        return UseRecords(lambda: self.store, verify_detached).read(source, UseWindow(at or self.clock.now(), days))
 
     def calls(self, **more: Any) -> dict[str, int]:
         """The recorded calls by client."""
@@ -106,7 +107,7 @@ def test_a_record_has_names_and_types_of_parameters_and_never_a_value(server: Se
     (name,) = server.store.names("__cluster/use")
     data = server.store.read(f"__cluster/use/{name}") or b""
     assert b"ada" not in data
-    record = read_use_object(data, server.rules.keys)
+    record = read_use_object(data, server.rules.keys, verify_detached)
     assert [each.parameters for each in record.counts] == [("limit: number", "slug: text"), ("slug: null",)]
 
 
@@ -120,7 +121,7 @@ def test_a_million_shapes_stay_bounded_and_no_call_is_missing_from_the_sum(serve
     (name,) = server.store.names("__cluster/use")
     data = server.store.read(f"__cluster/use/{name}") or b""
     assert len(data) < 400 * MOST_KEYS
-    record = read_use_object(data, server.rules.keys)
+    record = read_use_object(data, server.rules.keys, verify_detached)
     assert len(record.counts) <= MOST_KEYS
     assert record.calls >= 1_002_000
     assert 0 < record.floor <= 1_002_000 / MOST_KEYS
@@ -189,7 +190,7 @@ def test_a_server_whose_clock_has_just_jumped_removes_nothing(server: Server) ->
 def test_an_interrupted_redating_counts_its_calls_once(server: Server) -> None:
     source = UseSource(server.rules, "people", "born")
     future = a_record(source, NOON + 400 * DAY, count("billing", 7))
-    records = UseRecords(lambda: server.store)
+    records = UseRecords(lambda: server.store, verify_detached)
     records.write(future, server.key.sign)
     records.write(future.dated("2026-03-10"), server.key.sign)
     assert server.calls() == {"billing": 7}
@@ -242,6 +243,16 @@ def test_a_record_that_somebody_removes_is_missed(server: Server) -> None:
     for name in server.store.names("__cluster/use"):
         if b"crm" in (server.store.read(f"__cluster/use/{name}") or b""):
             server.store.delete(f"__cluster/use/{name}")
+    assert server.read(days=1).use.gap == "1 of its records is missing"
+
+
+def test_a_process_misses_its_own_record_of_the_day_before(server: Server) -> None:
+    server.call()
+    server.minutes()
+    (name,) = server.store.names("__cluster/use")
+    server.store.delete(f"__cluster/use/{name}")
+    server.clock.advance(DAY)
+    server.minutes()
     assert server.read(days=1).use.gap == "1 of its records is missing"
 
 

@@ -15,9 +15,9 @@ from gitops.cluster.model.use import (
     Callers,
     ClientCalls,
     ClientNames,
-    GraphUse,
     KnownSegment,
     QueryCalls,
+    RecordedUse,
     UseReading,
     UseRecord,
     UseState,
@@ -163,7 +163,7 @@ def call(client: str, *parameters: str, query: str = "find") -> QueryCalls:
     return QueryCalls(query, parameters, client, 5, AT)
 
 
-USE = GraphUse(
+USE = RecordedUse(
     UseState.COUNTED,
     7,
     AT,
@@ -208,7 +208,7 @@ def test_a_migration_asks_once_and_a_deleted_graph_hits_every_client() -> None:
 
 def test_clients_below_the_numbers_of_the_rules_do_not_count_and_are_not_missing() -> None:
     changes, removed = (Change(FIND, Action.DELETE, "1", None),), [ContractBreak(FIND, BreakKind.REMOVED)]
-    use = GraphUse(UseState.COUNTED, 7, AT, USE.calls, floor=4)
+    use = RecordedUse(UseState.COUNTED, 7, AT, USE.calls, floor=4)
     for rules, hit, complete in (
         (CallerRules(ignored=frozenset({"none"})), {"slug", "null"}, False),
         (CallerRules(min_calls=5), ALL, True),

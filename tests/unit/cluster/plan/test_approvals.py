@@ -722,6 +722,28 @@ CASES = {
         {"preview_writes": "clone"},
         [("changes to the graphs of served change requests are", "refuse", "clone", True)],
     ),
+    "calls are recorded": ({"recording": "counts"}, [("query servers record calls:", "off", "counts", True)]),
+    "clients are hidden": ({"record_clients": "hashed"}, [("clients in records are", "named", "hashed", False)]),
+    "a key of a server": (
+        {"record_keys": {"ssh-ed25519 AAAA"}},
+        [("key that signs records of use", None, "ssh-ed25519 AAAA", True)],
+    ),
+    "a shorter window": (
+        {"use_window": timedelta(days=1)},
+        [("a plan counts recorded calls of", "7 days", "1 day", True)],
+    ),
+    "a client that no plan counts": (
+        {"ignored_clients": {"monitor"}},
+        [("recorded calls that no plan counts are of", None, "monitor", True)],
+    ),
+    "more calls before a client counts": (
+        {"least_calls": 9},
+        [("a client counts from this number of calls", "1", "9", True)],
+    ),
+    "a client that may be broken": (
+        {"may_break": {"report"}},
+        [("may be broken without an approval", None, "report", True)],
+    ),
     "the project": ({"forge_project": "a/b"}, [("project on the forge", None, "a/b", True)]),
 }
 

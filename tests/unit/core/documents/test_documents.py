@@ -335,6 +335,7 @@ GOLDEN: dict[str, dict[int, tuple[str, ...]]] = {
         1: ("statement.message.txt",),
         2: ("statement.forge.txt", "statement.break-glass.txt"),
         3: ("statement_3.signature.txt", "statement_3.forge.txt", "statement_3.break-glass.txt"),
+        4: ("statement_4.signature.txt",),
     },
     "gitops.cluster.approvals.documents.DECISION": {
         1: ("decision.revoke.txt", "decision.countersign.txt"),
@@ -351,6 +352,7 @@ GOLDEN: dict[str, dict[int, tuple[str, ...]]] = {
         5: ("plan_record_5.json",),
         6: ("plan_record_6.json",),
         7: ("plan_record_7.json",),
+        8: ("plan_record_8.json",),
     },
     "gitops.repository.report_folder.REPORT": {1: ("report_1.json",)},
     "gitops.repository.kept_plans.OTHER_REQUESTS": {1: ("other_requests_1.json", "other_requests_1.fails.json")},
@@ -405,7 +407,7 @@ GOLDEN: dict[str, dict[int, tuple[str, ...]]] = {
         2: ("entry.emergency.json", "entry.countersign.json"),
         3: ("entry_3.json",),
         4: ("entry_4.json",),
-        5: ("entry_5.json", "entry_5.drill.json"),
+        5: ("entry_5.json", "entry_5.drill.json", "entry_5.callers.json"),
     },
     "gitops.cluster.ledger.documents.INTENT": {
         1: ("intent.json", "intent.two_approvals.json", "intent.fenced.json", "intent.restore.json")
@@ -415,6 +417,8 @@ GOLDEN: dict[str, dict[int, tuple[str, ...]]] = {
     "gitops.cluster.ledger.documents.STATE": {1: ("state.full.json", "state.empty.json")},
     "gitops.cluster.ledger.records.RUN": {1: ("changesets/run_1.json",)},
     "gitops.cluster.ledger.served.SERVER_REPORT": {1: ("serving/report_1.json", "serving/report_1.refused.json")},
+    "gitops.cluster.ledger.use.USE_RECORD": {1: ("serving/use_1.json",)},
+    "gitops.cluster.ledger.use._OBJECT": {1: ("serving/use_1.signed.json",)},
     "gitops.cluster.model.compute.STRATEGY": {
         1: (
             "strategy_1.target_size.json",
