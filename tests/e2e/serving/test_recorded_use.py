@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-from gitops.cluster.ledger.documents import read_entry
+from gitops.cluster.ledger.chain import ENTRY
+from gitops.cluster.ledger.documents import read_entry, write_entry
+from gitops.cluster.ledger.trailers import check_records, commit_message
+from gitops.cluster.model.use import Callers, ClientCalls, UseState
 from gitops.core.clock import timestamp
+from gitops.git.port import NewCommit
 from tests.support.loop import APPROVALS, CONFIG, Loop
+from tests.support.loop_data import audited
 from tests.support.recorded_use import (
     a_record,
     count,
@@ -125,7 +131,7 @@ def test_the_client_is_changed_and_a_week_later_there_is_nothing(loops: Callable
     assert "approval missing" not in shown
     assert "safe" not in shown
     loop.merge("carol", 1)
-    (change,) = read_entry(loop.store.read(loop.applied().tree, "entry.json")).changes[-1:]
+    (change,) = read_entry(loop.store.read(loop.applied().tree, ENTRY)).changes[-1:]
     assert (change.resource, change.gates, change.callers.complete) == (QUERY, (), True)
 
 
@@ -181,9 +187,7 @@ def test_the_gate_asks_for_clients_that_are_not_listed_and_the_audit_sees_them(
     _, statement = loop.evidence(loop.tip(ref))
     assert [(each.client, each.calls) for each in statement.callers.clients] == [("billing", 320), ("act-report", 24)]
     loop.merge("carol", 1)
-    (change,) = [
-        c for c in read_entry(loop.store.read(loop.applied().tree, "entry.json")).changes if c.resource == QUERY
-    ]
+    (change,) = [c for c in read_entry(loop.store.read(loop.applied().tree, ENTRY)).changes if c.resource == QUERY]
     assert (change.disposition, change.gates) == ("applied", ("breaks_clients",))
     assert [each.client for each in change.callers.clients] == ["billing", "act-report"]
 
@@ -215,3 +219,37 @@ def test_listed_clients_are_recognised_although_records_hide_their_names(
     assert "billing" not in shown
     assert "breaks 1 client: `client-" in shown
     assert "approval missing" not in shown
+
+
+def test_an_audit_finds_a_gate_that_was_not_asked_for_the_clients_of_an_entry(
+    loops: Callable[[str], Loop], tmp_path: Path
+) -> None:
+    """The audit derives what breaks from the texts, and compares the gates with the clients that the apply counted."""
+    loop, (key, _) = loops("gated").copied(tmp_path / "loop"), record_key(tmp_path)
+    write_days(loop, key, count("act-report", 3))
+    proposed(loop, DROPPED)
+    loop.merge("carol", 1)
+    assert audited(loop).ok
+    for callers, hidden in (
+        (None, "the record of its calls is not complete"),
+        (
+            Callers(UseState.COUNTED, (ClientCalls("billing", 9, ""),), 7),
+            "a client that approvals.may_break does not list",
+        ),
+    ):
+        (finding,) = audited(loop, forged(loop, callers)).findings
+        assert finding.code == "ledger_gates_missing"
+        assert hidden in finding.detail
+        assert "the entry records no gate" in finding.detail
+
+
+def forged(loop: Loop, callers: Callers | None) -> str:
+    """The same apply, whose entry has other clients: what a bot would write that did not ask for the gate."""
+    old = loop.applied()
+    entry = read_entry(loop.store.read(old.tree, ENTRY) or b"")
+    changes = tuple(replace(c, callers=callers) if c.callers else c for c in entry.changes)
+    lied = replace(entry, changes=changes)
+    tree = loop.store.write_files(old.tree, {ENTRY: write_entry(lied)})
+    recorded = check_records(loop.store, loop.store.commit(old.parents[0]).tree, old.tree)
+    new = NewCommit(tree, old.parents, old.author, commit_message(lied, recorded))
+    return loop.store.write_commit(new, signing_key=str(loop.key("bot")))
