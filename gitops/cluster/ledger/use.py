@@ -13,9 +13,9 @@ ones. Anything else is refused with `record_untrusted`, and the records of the g
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from datetime import date, timedelta
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from gitops.cluster.ledger import layout
 from gitops.cluster.ledger.port import LedgerView
@@ -39,10 +39,10 @@ from gitops.core.documents.codec import Document
 from gitops.core.documents.forms import (
     DIGEST,
     LINE,
-    OBJECT,
     TEXT,
     TIME,
     ULID,
+    Form,
     Members,
     enum,
     integer,
@@ -79,47 +79,45 @@ _COUNT: Members = {
     "error": integer(),
     "last": TIME,
 }
-USE_RECORD = Document(
-    versions={
-        1: record(
-            UseRecord,
-            {
-                "repository": LINE,
-                "cluster": LINE,
-                "graph": LINE,
-                "incarnation": LINE,
-                "server": LINE,
-                "segment": ULID,
-                "day": _DAY,
-                "clients": enum(ClientNames),
-                "floor": integer(),
-                "knows": list_of(record(KnownSegment, {"segment": ULID, "day": _DAY, "calls": integer()})),
-                "counts": list_of(record(UseCount, _COUNT)),
-            },
-        )
+_RECORD: Form[UseRecord] = record(
+    UseRecord,
+    {
+        "repository": LINE,
+        "cluster": LINE,
+        "graph": LINE,
+        "incarnation": LINE,
+        "server": LINE,
+        "segment": ULID,
+        "day": _DAY,
+        "clients": enum(ClientNames),
+        "floor": integer(),
+        "knows": list_of(record(KnownSegment, {"segment": ULID, "day": _DAY, "calls": integer()})),
+        "counts": list_of(record(UseCount, _COUNT)),
     },
-    code=Code.RECORD_UNTRUSTED,
-    limit=_LIMIT,
 )
 
 
 @dataclass(frozen=True, slots=True)
 class _Signed:
-    """A record as JSON, and the signature of its canonical form."""
+    """A record, and the signature of its canonical form."""
 
-    record: Mapping[str, Any]
+    record: UseRecord
     signature: str
 
 
-_OBJECT = Document(
-    versions={1: record(_Signed, {"record": OBJECT, "signature": TEXT})}, code=Code.RECORD_UNTRUSTED, limit=_LIMIT
+USE_OBJECT = Document(
+    versions={1: record(_Signed, {"record": _RECORD, "signature": TEXT})}, code=Code.RECORD_UNTRUSTED, limit=_LIMIT
 )
+
+
+def _payload(found: UseRecord) -> bytes:
+    """Return the bytes that the signature of a record covers."""
+    return canonical({"version": 1, "record": _RECORD.write(found)})
 
 
 def write_use_object(found: UseRecord, sign: Callable[[bytes], str]) -> bytes:
     """Return the bytes of a record object. `sign` returns an armored signature in the namespace of records."""
-    form = USE_RECORD.form(found)
-    return _OBJECT.write(_Signed(form, sign(canonical(form))))
+    return USE_OBJECT.write(_Signed(found, sign(_payload(found))))
 
 
 VerifySignature = Callable[[bytes, str, str], CommitSignature]
@@ -128,14 +126,13 @@ VerifySignature = Callable[[bytes, str, str], CommitSignature]
 
 def read_use_object(data: bytes, keys: Collection[str], verify: VerifySignature) -> UseRecord:
     """Return the record in an object. Raises IntegrityError `record_untrusted` unless one of the keys signed it."""
-    signed = _OBJECT.read(data)
-    payload = canonical(signed.record)
-    signature = verify(payload, signed.signature, USE_NAMESPACE)
+    signed = USE_OBJECT.read(data)
+    signature = verify(_payload(signed.record), signed.signature, USE_NAMESPACE)
     if not signature.good:
         raise IntegrityError(Code.RECORD_UNTRUSTED, signature.problem)
     if signature.key not in keys:
         raise IntegrityError(Code.RECORD_UNTRUSTED, "its key is not in record.keys of the rules in force")
-    return USE_RECORD.read_part(signed.record)
+    return signed.record
 
 
 def use_rules(view: LedgerView) -> UseRules | None:

@@ -66,13 +66,6 @@ class Document(Generic[T]):
         except MalformedError as problem:
             raise IntegrityError(self.code, str(problem), path=problem.path) from problem
 
-    def read_part(self, value: Mapping[str, Any]) -> T:
-        """Decode a document that is a member of another one, which was read. Raises the same errors as `read`."""
-        try:
-            return self._read(value)
-        except MalformedError as problem:
-            raise IntegrityError(self.code, str(problem), path=problem.path) from problem
-
     def form(self, value: T) -> dict[str, Any]:
         """Return a value's JSON object, which starts with its version."""
         version = max(self.versions) if self.version_of is None else self.version_of(value)

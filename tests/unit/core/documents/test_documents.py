@@ -417,8 +417,7 @@ GOLDEN: dict[str, dict[int, tuple[str, ...]]] = {
     "gitops.cluster.ledger.documents.STATE": {1: ("state.full.json", "state.empty.json")},
     "gitops.cluster.ledger.records.RUN": {1: ("changesets/run_1.json",)},
     "gitops.cluster.ledger.served.SERVER_REPORT": {1: ("serving/report_1.json", "serving/report_1.refused.json")},
-    "gitops.cluster.ledger.use.USE_RECORD": {1: ("serving/use_1.json",)},
-    "gitops.cluster.ledger.use._OBJECT": {1: ("serving/use_1.signed.json",)},
+    "gitops.cluster.ledger.use.USE_OBJECT": {1: ("serving/use_1.json",)},
     "gitops.cluster.model.compute.STRATEGY": {
         1: (
             "strategy_1.target_size.json",
