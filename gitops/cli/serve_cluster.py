@@ -91,6 +91,9 @@ def _require_usable(options: argparse.Namespace) -> None:
         raise GitopsError(Code.EXCLUSIVE_BOOT_SOURCE, message, path=given[0], fix=f"leave out {' and '.join(given)}")
     if options.token_file is not None and not options.check:
         raise UsageError(Code.USAGE_ERROR, "--token-file requires --check", fix="gitops serve --check")
+    if options.record_key is not None and options.read_replica is not None:
+        detail = "a read replica records no calls, because its credentials need only read"
+        raise UsageError(Code.USAGE_ERROR, detail, fix="leave out --record-key")
     if options.record_key is not None:
         from gitops.repository.wiring.serving import record_signer
 

@@ -106,7 +106,8 @@ def plan_page(form: Mapping[str, Any]) -> PlanPage:
 def _change(form: Mapping[str, Any]) -> PlannedChange:
     reason = _text(form, "reason")
     steps = [plain_words(step) for step in _objects(_object(form.get("migration")).get("steps"))]
-    details = [*_texts(form.get("details")), *steps[:_STEPS]]
+    callers = _text(_object(form.get("callers")), "words")
+    details = [*([callers] if callers else ()), *_texts(form.get("details")), *steps[:_STEPS]]
     details += [f"and {len(steps) - _STEPS} more steps"] if len(steps) > _STEPS else []
     return PlannedChange(
         _text(form, "resource"),

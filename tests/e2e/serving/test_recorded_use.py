@@ -16,6 +16,7 @@ from gitops.cluster.ledger.documents import read_entry, write_entry
 from gitops.cluster.ledger.trailers import check_records, commit_message
 from gitops.cluster.model.use import Callers, ClientCalls, UseState
 from gitops.core.clock import timestamp
+from gitops.doctor.use import use_findings
 from gitops.git.port import NewCommit
 from tests.support.loop import APPROVALS, CONFIG, Loop
 from tests.support.loop_data import audited
@@ -253,3 +254,25 @@ def forged(loop: Loop, callers: Callers | None) -> str:
     recorded = check_records(loop.store, loop.store.commit(old.parents[0]).tree, old.tree)
     new = NewCommit(tree, old.parents, old.author, commit_message(lied, recorded))
     return loop.store.write_commit(new, signing_key=str(loop.key("bot")))
+
+
+def test_the_doctor_says_whether_calls_are_recorded(loops: Callable[[str], Loop], tmp_path: Path) -> None:
+    loop, (key, _) = loops("counted").copied(tmp_path / "loop"), record_key(tmp_path)
+
+    def findings() -> list[tuple[str, str, str]]:
+        found = use_findings(loop.local(), loop.local().rule(), now())
+        return [(each.check, each.health.value, each.detail) for each in found]
+
+    keys = ("use.keys", "good", "1 key can sign records of calls")
+    assert findings() == [
+        keys,
+        ("use.fresh", "warning", "the calls of graph legacy are not recorded yet"),
+        ("use.fresh", "warning", "the calls of graph notes are not recorded yet"),
+    ]
+    write_days(loop, key)
+    old = a_record(source_of(loop, "legacy"), now() - timedelta(days=3))
+    records_at(root_of(loop)).write(old, signing(key))
+    assert findings() == [keys, ("use.fresh", "warning", f"the calls of graph legacy are not recorded since {old.day}")]
+    write_days(loop, key, graph="legacy")
+    assert findings() == [keys, ("use.fresh", "good", "the calls of 2 graphs are recorded")]
+    assert list(use_findings(loops("off").local(), loops("off").local().rule(), now())) == []

@@ -55,6 +55,15 @@ def errors(outcome):
     return [each for each in outcome.diagnostics if each.severity == "error"]
 
 
+def test_a_key_for_records_turns_recording_on_and_shows_how_to_start_a_server():
+    files = made("hooks", record_key=SOMEBODY)
+    config = parse_bot_config(files["gitops.yaml"])
+    assert (config.serving.record, config.record.keys) == ("counts", (f"{SOMEBODY.kind} {SOMEBODY.blob}",))
+    steps = [command for step in next_steps(request("hooks", record_key=SOMEBODY)) for command in step.commands]
+    assert "gitops serve --repo SERVER --cluster brain --record-key KEY" in steps
+    assert parse_bot_config(made("hooks")["gitops.yaml"]).serving.record == "off"
+
+
 @pytest.mark.parametrize("forge", FORGES)
 @pytest.mark.parametrize("path", ["cluster", ".", "deep/er/folder"])
 def test_what_is_made_holds_together(forge, path, tmp_path):

@@ -270,7 +270,7 @@ def test_without_a_listed_key_or_without_the_rule_nothing_is_written(server: Ser
     assert said == [
         ["WARNING calls are not recorded: the rules in force record calls; start the server with --record-key FILE"],
         ["WARNING calls are not recorded: record.keys of the rules in force does not list the key of --record-key"],
-        [],
+        ["WARNING calls are not recorded: serving.record of the rules in force is off"],
     ]
     assert server.read().use.state is UseState.NOT_RECORDED
 
