@@ -35,10 +35,11 @@ def use_findings(local: LocalRepository, rule: ClusterRule, now: datetime) -> It
             detail = "this machine has no storage of the graphs, so whether calls are recorded is not known here"
             yield unknown("use.fresh", detail, "run gitops doctor on the server", rule.name)
             return
-        newest = {address.name: stores.use.newest_day(address.name) for address in of_kind(state.resources, Kind.GRAPH)}
+        known = stores.use.newest_days()
     except GitopsError as problem:
         yield unknown("use.fresh", f"{problem.code}: {problem.detail}", place=rule.name)
         return
+    newest = {address.name: known.get(address.name) for address in of_kind(state.resources, Kind.GRAPH)}
     yesterday = (now - timedelta(days=1)).date().isoformat()
     stale = sorted(graph for graph, day in newest.items() if day is None or day < yesterday)
     for graph in stale:

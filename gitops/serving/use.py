@@ -45,7 +45,7 @@ EVERY_S = 60.0
 """How often counts are written."""
 _JUMP_S, _HELD_S = 60.0, 3600.0
 _STOP_S = 5.0
-_MOST_UNWRITTEN, _MOST_KNOWN = 8, 1000
+_MOST_UNWRITTEN, _MOST_KNOWN = 100, 1000
 # Calls wait while a full buffer is emptied, so it is small.
 _MOST_BUFFERED = 1000
 _JSON_TYPES: Mapping[type, str] = {
@@ -150,7 +150,7 @@ class UseRecorder:
         self._lock = threading.Lock()
         self._buffer: dict[tuple[Any, ...], int] = {}
         self._pending: dict[tuple[str, str], CallSketch[UseKey]] = {}
-        self._segments: dict[str, _Segment] = {}
+        self._segments: dict[tuple[str, str], _Segment] = {}
         self._unwritten: list[_Segment] = []
         self._records: UseRecords | None = None
         self._began, self._cleaned = clock.monotonic(), ""
@@ -212,17 +212,16 @@ class UseRecorder:
         self._records = self._records or self._open()
         if self._records is None:
             return
-        for place in tuple(self._pending):
-            # This can fail, and then the calls stay for the next attempt.
-            segment = self._segment(rules, *place, now)
-            with self._lock:
-                counted = self._pending.pop(place)
+        # A day without calls has a record, too, which shows that there were none.
+        served = {(name, each.seen.incarnation) for name, each in generation.graphs.items() if each.seen is not None}
+        # This can fail, and then the calls stay for the next attempt.
+        self._begin(self._records, rules, sorted(served.union(self._pending)), now)
+        with self._lock:
+            taken, self._pending = self._pending, {}
+        for place, counted in taken.items():
+            segment = self._segments[place]
             segment.sketch.merge(counted.items(), counted.floor)
             segment.written = False
-        for name, served in generation.graphs.items():
-            if served.seen is not None:
-                # A day without calls has a record, too, which shows that there were none.
-                self._segment(rules, name, served.seen.incarnation, now)
         self._write(self._records, self._key)
         self._clean(self._records, self._key, generation, now)
         if self._failure:
@@ -256,31 +255,35 @@ class UseRecorder:
         self._problem = problem
         return not problem
 
-    def _segment(self, rules: UseRules, graph: str, incarnation: str, now: datetime) -> _Segment:
-        """Return the segment of a graph and a day. A new one begins with the day, and if what it is about changes."""
-        day, known = now.date().isoformat(), self._segments.get(graph)
-        if known is not None and (known.day, known.incarnation, known.rules) == (day, incarnation, rules):
-            return known
-        if known is not None and not known.written:
-            self._unwritten = [*self._unwritten, known][-_MOST_UNWRITTEN:]
-        knows = {each.segment: each for each in self._others(rules, graph, incarnation, now)}
-        if known is not None and known.incarnation == incarnation:
-            # Its object may have been removed already.
-            knows[known.segment] = KnownSegment(known.segment, known.day, known.sketch.calls)
-        made = _Segment(rules, graph, incarnation, day, self._ids.ulid(), tuple(knows.values()))
-        self._segments[graph] = made
-        return made
+    def _begin(self, records: UseRecords, rules: UseRules, places: Sequence[tuple[str, str]], now: datetime) -> None:
+        """Begin the segments of graphs, with their incarnations, whose day, rules or incarnation are new.
 
-    def _others(self, rules: UseRules, graph: str, incarnation: str, now: datetime) -> tuple[KnownSegment, ...]:
-        """Return the records of yesterday and today that other processes, or this one, have written."""
-        if self._records is None:
-            return ()
-        found = self._records.read(UseSource(rules, graph, incarnation), UseWindow(now, 1)).records
-        return tuple(KnownSegment(each.segment, each.day, each.calls) for each in found[:_MOST_KNOWN])
+        A segment names the records of yesterday and today that others, or this process, have written.
+        """
+        day = now.date().isoformat()
+        new = [
+            each
+            for each in places
+            if (known := self._segments.get(each)) is None or (known.day, known.rules) != (day, rules)
+        ]
+        found = records.read([UseSource(rules, *each) for each in new], UseWindow(now, 1)) if new else {}
+        for graph, incarnation in new:
+            others = found[graph].records[:_MOST_KNOWN]
+            knows = {each.segment: KnownSegment(each.segment, each.day, each.calls) for each in others}
+            known = self._segments.get((graph, incarnation))
+            if known is not None:
+                # Its object may have been removed already.
+                knows[known.segment] = KnownSegment(known.segment, known.day, known.sketch.calls)
+                self._unwritten += [] if known.written else [known]
+            segment = _Segment(rules, graph, incarnation, day, self._ids.ulid(), tuple(knows.values()))
+            self._segments[graph, incarnation] = segment
+        current = set(places)
+        self._unwritten += [each for place, each in self._segments.items() if place not in current and not each.written]
+        self._segments = {place: each for place, each in self._segments.items() if place in current}
 
     def _write(self, records: UseRecords, key: RecordKey) -> None:
-        waiting = [*self._unwritten, *self._segments.values()]
-        for segment in waiting:
+        self._unwritten = self._unwritten[-_MOST_UNWRITTEN:]
+        for segment in [*self._unwritten, *self._segments.values()]:
             if segment.written:
                 continue
             with around(self._faults, "use_record", "write"):
@@ -297,12 +300,11 @@ class UseRecorder:
             return
         records.remove_old(today)
         tomorrow, own = (today + timedelta(days=1)).isoformat(), {s.segment for s in self._segments.values()}
-        for name, graph in generation.graphs.items():
-            source = None if graph.seen is None else UseSource(generation.use, name, graph.seen.incarnation)
-            found: Sequence[UseRecord] = () if source is None else records.read(source, UseWindow(now, 1)).records
-            for each in found:
-                if each.day > tomorrow and each.segment not in own:
-                    records.redate(each, today, key.sign)
+        served = [(name, each.seen.incarnation) for name, each in generation.graphs.items() if each.seen is not None]
+        found = records.read([UseSource(generation.use, *each) for each in served], UseWindow(now, 1))
+        for each in (record for listing in found.values() for record in listing.records):
+            if each.day > tomorrow and each.segment not in own:
+                records.redate(each, today, key.sign)
         self._cleaned = today.isoformat()
 
     def _failed(self, why: str) -> None:

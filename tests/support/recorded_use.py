@@ -119,4 +119,4 @@ def write_days(loop: Loop, key: Path, *counts: UseCount, days: int = 8, graph: s
 
 def read_use(loop: Loop, days: int = 7, graph: str = "notes") -> UseListing:
     """What a plan reads about a graph."""
-    return records_at(root_of(loop)).read(source_of(loop, graph), UseWindow(now(), days))
+    return records_at(root_of(loop)).read([source_of(loop, graph)], UseWindow(now(), days))[graph]

@@ -13,7 +13,7 @@ ones. Anything else is refused with `record_untrusted`, and the records of the g
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import date, timedelta
 from typing import NamedTuple
 
@@ -192,10 +192,15 @@ class UseRecords:
         self._open, self._verify = open_store, verify
         self._opened: ObjectStore | None = None
 
-    def read(self, source: UseSource, window: UseWindow) -> UseListing:
-        """Return the recorded use of a graph in a window."""
-        at = timestamp(window.at)
-        places = [each for each in self._places() if each.graph == source.graph and window.has(each.day)]
+    def read(self, sources: Iterable[UseSource], window: UseWindow) -> dict[str, UseListing]:
+        """Return the recorded use of graphs in a window, by graph. The objects are listed once."""
+        places: dict[str, list[_Place]] = {}
+        for each in self._places():
+            if window.has(each.day):
+                places.setdefault(each.graph, []).append(each)
+        return {source.graph: self._read(source, places.get(source.graph, []), window) for source in sources}
+
+    def _read(self, source: UseSource, places: Sequence[_Place], window: UseWindow) -> UseListing:
         found = in_parallel(lambda each: self._one(each, source), places[:MOST_OBJECTS], self._store.parallel)
         refused = [each for each in found if isinstance(each, RefusedObject)]
         if places[MOST_OBJECTS:]:
@@ -204,15 +209,16 @@ class UseRecords:
         reading = UseReading(window)
         for each in records:
             reading.add(each)
-        return UseListing(reading.use(at, source.incarnation, len(refused)), records, tuple(refused))
+        use = reading.use(timestamp(window.at), source.incarnation, len(refused))
+        return UseListing(use, records, tuple(refused))
 
     def write(self, found: UseRecord, sign: Callable[[bytes], str]) -> None:
         """Write a record in place of its earlier object. No other process writes an object of the same segment."""
         self._store.write(_Place(found.day, found.graph, found.segment).key, write_use_object(found, sign))
 
-    def newest_day(self, graph: str) -> str | None:
-        """Return the newest day of an object of a graph, trusted or not; None if there is none."""
-        return max((each.day for each in self._places() if each.graph == graph), default=None)
+    def newest_days(self) -> dict[str, str]:
+        """Return the newest day with an object of each graph that has one, trusted or not."""
+        return {each.graph: each.day for each in sorted(self._places())}
 
     def remove_old(self, today: date) -> int:
         """Remove the objects of all graphs that are older than they are kept. Return their number."""

@@ -76,7 +76,7 @@ def broken_calls(
         if calls:
             found[schema] = calls
     policies = [change.address for change in changes if change.address.kind is Kind.POLICY]
-    for row in _losses(access):
+    for row in lost_queries(access):
         named = None if row.policy is None else policy_address(row.policy)
         for policy in [named] if named in policies else policies[:1]:
             if policy is not None:
@@ -116,7 +116,7 @@ def asked_for(changes: Iterable[Change], callers: Mapping[Address, Callers], rul
     }
 
 
-def _losses(access: AccessDiff | None) -> list[AccessRow]:
+def lost_queries(access: AccessDiff | None) -> list[AccessRow]:
     """Return the rows about stored queries of a graph that actors can no longer run."""
     return [] if access is None else [row for row in access.rows if not row.gain and row.action == RUN and row.queries]
 

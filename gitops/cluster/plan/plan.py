@@ -5,7 +5,7 @@ Migrations of schema updates are previewed, and the ledger's records of their gr
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -15,7 +15,8 @@ from gitops.cluster.approvals.rule_changes import rule_changes
 from gitops.cluster.config.load import load_desired
 from gitops.cluster.ledger.port import IntentListing
 from gitops.cluster.ledger.use import UseSource, use_rules
-from gitops.cluster.model.address import Address, Kind, graph_address, of_kind, trust_address
+from gitops.cluster.model.access import AccessDiff
+from gitops.cluster.model.address import Address, Kind, graph_address, trust_address
 from gitops.cluster.model.change import Action, Change, GateName, Seen
 from gitops.cluster.model.kinds import rules_of
 from gitops.cluster.model.ledger import Debt, Intent, LedgerState
@@ -26,6 +27,7 @@ from gitops.cluster.model.scope import ScopeChange
 from gitops.cluster.model.trust import DataGrowth, Quorum, TrustRoot
 from gitops.cluster.model.use import CallerRules, Callers, RecordedUse, UseRules, UseState, UseWindow
 from gitops.cluster.plan.access import access_of_plan
+from gitops.cluster.plan.callers import lost_queries
 from gitops.cluster.plan.draft import recorded_data
 from gitops.cluster.plan.landing import (
     check_move,
@@ -281,6 +283,7 @@ def _inputs(
         read = text_reader(current)
         recorded = recorded_graphs(current, changes, {schema: known for schema, (_, known) in migrations.items()}, read)
         same = same_texts(((each.address, each.before, each.after) for each in changes), read)
+    access = access_of_plan(current, changes, state) if explain or widening or counting else None
     return PlanInputs(
         desired=desired,
         state=state,
@@ -295,15 +298,21 @@ def _inputs(
         at_hand=live or current.opened.data_at_hand,
         data_growth=DataGrowth() if rules is None else rules.data_growth,
         kept=kept_data(current, previews) if explain and current.workspace.undoes else None,
-        access=access_of_plan(current, changes, state) if explain or widening or counting else None,
+        access=access,
         widening=widening,
         same=same,
-        **({} if rules is None or not counting else _use(current, changes, state, rules, live=live)),
+        **({} if rules is None or not counting else _use(current, changes, state, rules, access, live=live)),
     )
 
 
 def _use(
-    current: Session, changes: Sequence[Change], state: LedgerState, rules: TrustRoot, *, live: bool
+    current: Session,
+    changes: Sequence[Change],
+    state: LedgerState,
+    rules: TrustRoot,
+    access: AccessDiff | None,
+    *,
+    live: bool,
 ) -> dict[str, Any]:
     """Return the inputs about recorded use: that of each graph whose callers a change can break, and how to count it.
 
@@ -312,8 +321,7 @@ def _use(
     counted = CallerRules(rules.use_window.days, rules.ignored_clients, rules.least_calls, rules.may_break)
     about = [c for c in changes if c.address.kind in _BREAK_CALLERS and c.action is not Action.CREATE]
     graphs = {c.address.graph for c in about if c.address.graph is not None}
-    if any(c.address.kind is Kind.POLICY for c in about):
-        graphs |= {address.name for address in of_kind(state.resources, Kind.GRAPH)}
+    graphs |= {Address(row.scope).name for row in lost_queries(access)}
     recording, governance = use_rules(current.view), current.workspace.governance
     known: dict[str, RecordedUse] = {}
     elsewhere: dict[Address, Callers] = {}
@@ -322,28 +330,31 @@ def _use(
         found = ((c.address, governance.callers_elsewhere(c)) for c in about if governance is not None)
         elsewhere = {address: callers for address, callers in found if callers is not None}
     elif recording is not None:
-        window = UseWindow(current.at, counted.days)
-        known = {graph: _read_use(current, state, recording, graph, window) for graph in sorted(graphs)}
+        known = _read_use(current, state, recording, graphs, UseWindow(current.at, counted.days))
     return {"use": known, "callers": elsewhere, "caller_rules": counted}
 
 
 _BREAK_CALLERS = (Kind.GRAPH, Kind.SCHEMA, Kind.QUERY, Kind.POLICY)
+"""The kinds of resources whose changes can break callers of queries."""
 
 
-def _read_use(current: Session, state: LedgerState, rules: UseRules, graph: str, window: UseWindow) -> RecordedUse:
-    """Return the recorded use of a graph. Each object that is not trusted is a warning."""
-    seen, records = recorded_data(state, graph_address(graph)), current.opened.use
-    if seen is None or records is None:
-        return RecordedUse(UseState.NOT_RECORDED, window.days)
+def _read_use(
+    current: Session, state: LedgerState, rules: UseRules, graphs: Collection[str], window: UseWindow
+) -> dict[str, RecordedUse]:
+    """Return the recorded use of graphs. Each object that is not trusted is a warning."""
+    seen = {graph: recorded_data(state, graph_address(graph)) for graph in sorted(graphs)}
+    sources = [UseSource(rules, graph, each.incarnation) for graph, each in seen.items() if each is not None]
+    if current.opened.use is None or not sources:
+        return {}
     try:
-        listing = records.read(UseSource(rules, graph, seen.incarnation), window)
+        found = current.opened.use.read(sources, window)
     except GitopsError as error:
-        path = error.path or graph_address(graph)
-        current.problems.add(error.code, path, error.detail, severity=Severity.WARNING, fix=error.fix)
-        return RecordedUse(UseState.UNREADABLE, window.days)
-    for each in listing.refused[:_MOST_REFUSED]:
+        current.problems.add(error.code, error.path or "", error.detail, severity=Severity.WARNING, fix=error.fix)
+        return dict.fromkeys(graphs, RecordedUse(UseState.UNREADABLE, window.days))
+    refused = [each for listing in found.values() for each in listing.refused]
+    for each in refused[:_MOST_REFUSED]:
         current.problems.add(Code.RECORD_UNTRUSTED, each.place, each.detail)
-    return listing.use
+    return {graph: listing.use for graph, listing in found.items()}
 
 
 _MOST_REFUSED = 5

@@ -76,7 +76,8 @@ class Server:
 
     def read(self, days: int = 7, at: datetime | None = None) -> UseListing:
         source = UseSource(self.rules or RULES, "people", "born")
-        return UseRecords(lambda: self.store, verify_detached).read(source, UseWindow(at or self.clock.now(), days))
+        window = UseWindow(at or self.clock.now(), days)
+        return UseRecords(lambda: self.store, verify_detached).read([source], window)["people"]
 
     def calls(self, **more: Any) -> dict[str, int]:
         """The recorded calls by client."""
