@@ -178,6 +178,8 @@ class UseRecorder:
             self._look()
         except GitopsError as error:
             self._failed(f"{error.code} {error.path or ''}: {error.detail}")
+        except Exception as error:  # noqa: BLE001 - a later attempt writes all counts, and calls are answered meanwhile
+            self._failed(f"{type(error).__name__}: {error}")
 
     def run(self, stopped: threading.Event) -> None:
         """Write every minute until stopped, and then once more."""
@@ -214,14 +216,16 @@ class UseRecorder:
             return
         # A day without calls has a record, too, which shows that there were none.
         served = {(name, each.seen.incarnation) for name, each in generation.graphs.items() if each.seen is not None}
+        places = sorted(served.union(self._pending))
         # This can fail, and then the calls stay for the next attempt.
-        self._begin(self._records, rules, sorted(served.union(self._pending)), now)
-        with self._lock:
-            taken, self._pending = self._pending, {}
-        for place, counted in taken.items():
-            segment = self._segments[place]
-            segment.sketch.merge(counted.items(), counted.floor)
-            segment.written = False
+        self._begin(self._records, rules, places, now)
+        for place in places:
+            with self._lock:
+                counted = self._pending.pop(place, None)
+            if counted is not None:
+                segment = self._segments[place]
+                segment.sketch.merge(counted.items(), counted.floor)
+                segment.written = False
         self._write(self._records, self._key)
         self._clean(self._records, self._key, generation, now)
         if self._failure:
@@ -268,8 +272,8 @@ class UseRecorder:
         ]
         found = records.read([UseSource(rules, *each) for each in new], UseWindow(now, 1)) if new else {}
         for graph, incarnation in new:
-            others = found[graph].records[:_MOST_KNOWN]
-            knows = {each.segment: KnownSegment(each.segment, each.day, each.calls) for each in others}
+            others = [each for each in found[graph].records if each.incarnation == incarnation]
+            knows = {each.segment: KnownSegment(each.segment, each.day, each.calls) for each in others[:_MOST_KNOWN]}
             known = self._segments.get((graph, incarnation))
             if known is not None:
                 # Its object may have been removed already.

@@ -257,6 +257,19 @@ def test_a_process_misses_its_own_record_of_the_day_before(server: Server) -> No
     assert server.read(days=1).use.gap == "1 of its records is missing"
 
 
+def test_a_graph_that_is_created_again_has_a_record_of_its_own(server: Server) -> None:
+    server.call(times=5)
+    server.minutes()
+    server.graph.seen.incarnation = "born again"
+    server.call("crm")
+    server.minutes()
+    source = UseSource(server.rules, "people", "born again")
+    use = UseRecords(lambda: server.store, verify_detached).read([source], UseWindow(NOON, 1))["people"].use
+    assert [(each.client, each.calls) for each in use.calls] == [("crm", 1)]
+    assert use.gap == "recorded only since 2026-03-10"
+    assert server.calls() == {"billing": 5}
+
+
 def test_without_a_listed_key_or_without_the_rule_nothing_is_written(server: Server) -> None:
     said = []
     for changed in ({"key": None}, {"rules": replace(RULES, keys=("other",))}, {"rules": None}):
