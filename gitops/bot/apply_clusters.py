@@ -159,11 +159,12 @@ def _apply_waiting(
         drifted = drifted or applied.drifted
         # The branch is listed after the lock was released. If another run found the lock held, it saw its merge before
         # that, so this list contains the merge.
-        context.refresh(rule, relist=False)
         beside.applied()
+        context.refresh(rule, relist=False)
         if applied.rule is None:
             return drifted
         rule, together = applied.rule, together or applied.refused
+        beside.rule = rule
         left = step.left
     if left:
         yield LogLine(
@@ -180,11 +181,17 @@ def _prepare(
     tried: Sequence[str],
     pushed: Iterable[str],
 ) -> Iterator[LogLine]:
-    """Prepare the waiting merges from `commit` on, and those that arrive until that one is prepared."""
+    """Prepare the waiting merges from `commit` on, and those that arrive until that one is prepared.
+
+    They are at most as many as this run can still apply.
+    """
 
     def steps(head: str) -> Iterator[QueuedStep]:
         done, queue = list(tried), read_queue(context, rule, head)
-        while (step := next_merge(context, rule, queue, done, pushed, together=False)) is not None:
+        while len(done) < _MOST_ROUNDS:
+            step = next_merge(context, rule, queue, done, pushed, together=False)
+            if step is None:
+                return
             yield step
             done.append(step.commit)
 
@@ -267,10 +274,8 @@ def _apply_step(
     try:
         # Another run may have applied since the event was read, which changes the origins.
         context.refresh(rule)
-        position, store = context.position(rule), context.store
+        position = context.position(rule)
         applied = position.applied
-        # The unapplied commits of the branch, newest first. Before the first apply, only the newest one.
-        commits = store.commits_between(applied, commit, first_parent=True) if applied else (store.commit(commit),)
         # Another cluster may have advanced the branch. Its requests get no report about this cluster.
         merged = requests_merged_by(context.forge, rule, step.covers[-MOST_ASKED:])
         if merged.pending:
@@ -278,8 +283,7 @@ def _apply_step(
         earlier, requests = _requests_of_step(context, rule, position, step, merged.requests)
         reported = requests[-_MOST_REPORTED:]
         subject = comment_subject(rule, reported[-1].number if reported else 0, commit, commit)
-        missing = tuple(each for c in commits for each in _missing_verdict(context, rule, position, c))
-        if missing:
+        if missing := _missing_verdicts(context, rule, position, commit):
             yield from _report_refused(context, subject, "apply", missing)
             return _Applied(rule, refused=True)
         if not applied:
@@ -293,11 +297,8 @@ def _apply_step(
         # Ask the forge before taking the lock. Until the cluster converges once, all merged requests count.
         asked = merged if position.begun else None
         known = context.known_origins(rule, head=commit, merged=asked, announced=push)
+        facts = _facts(context, rule, step, subject.request)
         before = context.branch_plan(rule, applied) if applied and applied != commit else None
-        # Don't use `applied`, because after a failed run the ledger already contains the merge that is retried.
-        previous = applied_last(context, rule)
-        source = ChangesetSource(rule.branch, commit, previous, subject.request or None, context.bot.actor)
-        facts = ChangesetFacts(source, covers=step.covers)
         outcome, left, after = yield from _carry_out(context, rule, commit, position, known, facts, beside)
     except GitopsError as error:
         held = yield from _report_refused(context, subject, "apply", diagnostics_of(error))
@@ -310,15 +311,23 @@ def _apply_step(
         return _Applied(after)
     more = len(requests) - len(reported)
     found = [f"{more} more change requests were merged at once and get no report"] if more else []
-    found += beside.notes(outcome)
     if outcome.ok and outcome.converged and earlier:
         reported = (*earlier, *reported)
         found += [f"request {r.number} waited, and is applied with commit {commit[:12]}" for r in earlier]
+    notes = (*notes, *beside.notes(outcome))
     yield from _report_applied(
         context, subject, outcome, reported, position.debts, left=left, before=before, notes=notes, found=tuple(found)
     )
     lost = result_of(outcome.diagnostics) is RunResult.LOST
     return _Applied(None if lost else after, drifted=_concerns_drift(position, outcome))
+
+
+def _facts(context: EventContext, rule: ClusterRule, step: QueuedStep, request: int) -> ChangesetFacts:
+    """Return the facts about a step's changeset. `request` is 0 for none."""
+    # The newest entry can already contain the merge, if an earlier run of it failed.
+    previous = applied_last(context, rule)
+    source = ChangesetSource(rule.branch, step.commit, previous, request or None, context.bot.actor)
+    return ChangesetFacts(source, covers=step.covers)
 
 
 def _requests_of_step(
@@ -432,14 +441,22 @@ def _did_nothing(outcome: ApplyOutcome) -> bool:
     return outcome.ok and outcome.converged and not (outcome.changes or outcome.state_written)
 
 
-def _missing_verdict(
-    context: EventContext, rule: ClusterRule, position: LedgerPosition, commit: Commit
+def _missing_verdicts(
+    context: EventContext, rule: ClusterRule, position: LedgerPosition, head: str
 ) -> tuple[Diagnostic, ...]:
-    """Explain why a commit that changes the cluster must not be applied.
+    """Explain why commits that change the cluster must not be applied, if the rules require the forge's own verdict.
 
-    Only used if the trust rules require the forge's own verdict.
+    These are the unapplied commits of the branch up to `head`. Before the first apply, only that one counts.
     """
-    if not position.needs_forge_verdict or not commit_changes(context.repository, rule, commit):
+    if not position.needs_forge_verdict:
+        return ()
+    store, applied = context.store, position.applied
+    commits = store.commits_between(applied, head, first_parent=True) if applied else (store.commit(head),)
+    return tuple(each for commit in commits for each in _missing_verdict(context, rule, commit))
+
+
+def _missing_verdict(context: EventContext, rule: ClusterRule, commit: Commit) -> tuple[Diagnostic, ...]:
+    if not commit_changes(context.repository, rule, commit):
         return ()
     # A request to another branch was reviewed under the rules of that branch.
     merged = requests_merged_by(context.forge, rule, [commit.id])

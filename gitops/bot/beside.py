@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from itertools import islice
 from types import TracebackType
 from typing import Self
 
@@ -25,15 +24,16 @@ from gitops.core.errors import GitopsError
 from gitops.repository.authors import MOST_ASKED, requests_merged_by
 from gitops.repository.results import LogLine
 
-_MOST = 10
-
 
 class MergesBeside:
-    """The merges of one cluster that are prepared and not applied yet, oldest first. On exit, it gives back the lock."""
+    """The merges of one cluster that are prepared and not applied yet, oldest first. On exit, it gives back the lock.
+
+    `rule` is the cluster at its location; while a merge is prepared, no earlier one moves it.
+    """
 
     def __init__(self, context: EventContext, rule: ClusterRule) -> None:
         """Start without any merges."""
-        self._context, self._rule = context, rule
+        self._context, self.rule = context, rule
         self._found: dict[str, PreparedMerge] = {}
         self._lock = KeptLock()
 
@@ -53,7 +53,7 @@ class MergesBeside:
     @property
     def enabled(self) -> bool:
         """Whether merges are prepared at all."""
-        rules, position = self._context.config.apply, self._context.position(self._rule)
+        rules, position = self._context.config.apply, self._context.position(self.rule)
         chosen = (rules.side_by_side, rules.atomicity, rules.queue) == ("disjoint", "atomic", "one_per_merge")
         # A verdict of the forge is asked for when it is the merge's turn, and nothing may have happened before.
         return chosen and position.applied is not None and not position.needs_forge_verdict
@@ -65,7 +65,7 @@ class MergesBeside:
     def prepare(self, steps: Iterable[QueuedStep]) -> Iterator[LogLine]:
         """Prepare waiting merges from the oldest on, until one has to wait for its turn. Known ones are continued."""
         covered: set[str] = set()
-        for number, step in enumerate(islice(steps, _MOST)):
+        for number, step in enumerate(steps):
             if number < len(self._found):
                 if tuple(self._found)[number] != step.commit:
                     return
@@ -74,11 +74,11 @@ class MergesBeside:
                 if not self._prepare(replace(step, covers=own)):
                     return
                 beside = f" beside {number} earlier" if number else ""
-                yield LogLine(f"apply of {self._rule.name}: commit {step.commit[:12]} is being prepared{beside}")
+                yield LogLine(f"apply of {self.rule.name}: commit {step.commit[:12]} is being prepared{beside}")
             covered.update(step.covers)
 
     def _prepare(self, step: QueuedStep) -> bool:
-        context, rule, commit = self._context, self._rule, step.commit
+        context, rule, commit = self._context, self.rule, step.commit
         context.refresh(rule, relist=False)
         try:
             # Nothing is approved here: a merge with a gate waits for its turn.
@@ -114,7 +114,7 @@ class MergesBeside:
     def applied(self) -> None:
         """Forget the merges whose changesets have been applied or rolled back."""
         if self._found:
-            ledger = self._context.repository.ledger(self._rule)
+            ledger = self._context.repository.ledger(self.rule)
             going_on = {each.key for each in ledger.changesets().open if each.state in BLOCKING}
             self._found = {commit: each for commit, each in self._found.items() if each.record.key in going_on}
             if not self._found:
@@ -123,12 +123,12 @@ class MergesBeside:
     def _release(self) -> None:
         self._lock.keep = False
         if self._lock.lock_id is not None:
-            self._context.repository.ledger(self._rule).release(self._lock.lock_id)
+            self._context.repository.ledger(self.rule).release(self._lock.lock_id)
             self._lock.lock_id = None
 
     def notes(self, outcome: ApplyOutcome) -> Iterator[str]:
         """Yield beside which requests the applied merges were prepared."""
-        ledger = self._context.repository.ledger(self._rule)
+        ledger = self._context.repository.ledger(self.rule)
         for record in outcome.changesets:
             earlier = [found for key in record.beside if (found := ledger.changeset(key)) is not None]
             requests = [

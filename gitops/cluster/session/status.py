@@ -19,7 +19,6 @@ from gitops.cluster.ledger.files import lock_held_message
 from gitops.cluster.ledger.port import LedgerView
 from gitops.cluster.ledger.served import ServingReports
 from gitops.cluster.model.address import Address, Kind, cluster_address, trust_address
-from gitops.cluster.model.changeset import Changeset
 from gitops.cluster.model.ledger import Authors, LedgerState, LockObservation, Status
 from gitops.cluster.model.outcome import StateObservations, StatusOutcome, UnlockOutcome
 from gitops.cluster.model.served import Replica, RevisionIdentity, live_replicas
@@ -84,7 +83,7 @@ def status(workspace: Workspace, *, serving: bool = False) -> StatusOutcome:
         if isinstance(error, GitopsError):  # the problems of the header already contain the other error
             header_problems.add_error(error)
         return StatusOutcome(config_dir=workspace.config_dir, diagnostics=tuple(header_problems))
-    held, view, newest, opened = LockObservation(held=False), LedgerView(), None, tuple[Changeset, ...]()
+    held, view, newest = LockObservation(held=False), LedgerView(), None
     try:
         held, listing, seen = read_at_once(ledger)
         _warn_of_lock(workspace, held, problems)
@@ -102,7 +101,6 @@ def status(workspace: Workspace, *, serving: bool = False) -> StatusOutcome:
                     _, newest = in_parallel(lambda read: read(), reads, ledger.parallel)
                 else:
                     catalog()
-                    opened = ledger.changesets().open
                 report_debts(view.state.debts, workspace.governance, problems)
                 _warn_of_what_waits(view.state, problems)
                 if blocks_on_drift(workspace, view):
@@ -122,7 +120,7 @@ def status(workspace: Workspace, *, serving: bool = False) -> StatusOutcome:
         newest=newest,
         governed=governed,
         serving=seen_servers,
-        in_progress=opened,
+        in_progress=() if view.entry is None else ledger.changesets().open,
         diagnostics=tuple(problems),
     )
     return replace(outcome, approvers=_approvers(view, outcome.waiting, workspace.clock.now()))
