@@ -16,11 +16,11 @@ from gitops.cluster.approvals.origins import may_approve, may_approve_waiting
 from gitops.cluster.config.cluster_yaml import declared_storage, header_of, load_header, read_cluster
 from gitops.cluster.config.load import load_desired
 from gitops.cluster.ledger.files import lock_held_message
-from gitops.cluster.ledger.port import LedgerView
+from gitops.cluster.ledger.port import LedgerReader, LedgerView
 from gitops.cluster.ledger.served import ServingReports
 from gitops.cluster.model.address import Address, Kind, cluster_address, trust_address
 from gitops.cluster.model.ledger import Authors, LedgerState, LockObservation, Status
-from gitops.cluster.model.outcome import StateObservations, StatusOutcome, UnlockOutcome
+from gitops.cluster.model.outcome import ChangesetStanding, StateObservations, StatusOutcome, UnlockOutcome
 from gitops.cluster.model.served import Replica, RevisionIdentity, live_replicas
 from gitops.cluster.session.gate import report_debts
 from gitops.cluster.session.session import (
@@ -95,12 +95,7 @@ def status(workspace: Workspace, *, serving: bool = False) -> StatusOutcome:
             if not view.found:
                 add_no_ledger(workspace, problems, Severity.WARNING)
             elif view.state is not None:
-                catalog: Callable[[], Any] = partial(verify_catalog, ledger, view.state, problems)
-                if view.entry is None:
-                    reads = (catalog, ledger.latest_changeset)
-                    _, newest = in_parallel(lambda read: read(), reads, ledger.parallel)
-                else:
-                    catalog()
+                newest = _read_catalog(ledger, view, view.state, problems)
                 report_debts(view.state.debts, workspace.governance, problems)
                 _warn_of_what_waits(view.state, problems)
                 if blocks_on_drift(workspace, view):
@@ -124,6 +119,19 @@ def status(workspace: Workspace, *, serving: bool = False) -> StatusOutcome:
         diagnostics=tuple(problems),
     )
     return replace(outcome, approvers=_approvers(view, outcome.waiting, workspace.clock.now()))
+
+
+def _read_catalog(
+    ledger: LedgerReader, view: LedgerView, state: LedgerState, problems: Diagnostics
+) -> ChangesetStanding | None:
+    """Verify the catalog, and return the newest changeset of a ledger in a folder."""
+    catalog: Callable[[], Any] = partial(verify_catalog, ledger, state, problems)
+    if view.entry is not None:
+        catalog()
+        return None
+    newest: ChangesetStanding | None
+    _, newest = in_parallel(lambda read: read(), (catalog, ledger.latest_changeset), ledger.parallel)
+    return newest
 
 
 def _warn_of_lock(workspace: Workspace, held: LockObservation, problems: Diagnostics) -> None:
