@@ -456,10 +456,7 @@ class ApplyRule:
         choice(*get_args(SideBySide)),
         "Whether waiting merges that share nothing are prepared at the same time (`disjoint`) or `never`.",
         default="never",
-        more=(
-            "They still land [in the order of their branch](parallel-apply.md#merges-side-by-side). It needs "
-            "`atomicity: atomic` and `queue: one_per_merge`."
-        ),
+        more="They land [in order](parallel-apply.md#merges-side-by-side). It needs `atomic` and `one_per_merge`.",
     )
     on_failure: OnFailure = rule(
         choice(*get_args(OnFailure)),
