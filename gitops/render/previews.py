@@ -20,6 +20,7 @@ from gitops.review.previews.record import (
     PreviewRecord,
     PreviewVerdict,
     QueryRun,
+    TableEffect,
     findings,
 )
 from gitops.review.previews.run import ShownResult
@@ -108,16 +109,28 @@ def query_words(run: QueryRun, counts: Counts = Counts.EXACT) -> str:
     if run.affected:
         half = len(run.affected) // 2
         sides = (
-            f"{_shown_count(nodes, counts)} nodes and {_shown_count(edges, counts)} edges"
+            f"{_counted(nodes, 'node', counts)} and {_counted(edges, 'edge', counts)}"
             for nodes, edges in (run.affected[:half], run.affected[half:])
         )
-        return "affects " + " before, ".join(sides) + " after"
+        affected = "affects " + " before, ".join(sides) + " after"
+        return "; ".join([affected, *(_effect_words(each, counts) for each in run.effects)])
     rows = run.rows
     kinds = (("added", rows.added), ("removed", rows.removed), ("changed", rows.changed))
     words = [f"{_shown_count(rows.before, counts)} rows before, {_shown_count(rows.after, counts)} after"]
     words += [f"{_shown_count(n, counts)} {kind}" for kind, n in kinds if n]
     words += _notes(run)
     return ", ".join(words + ([_PARAMETERS[run.params]] if _PARAMETERS[run.params] else []))
+
+
+def _effect_words(effect: TableEffect, counts: Counts) -> str:
+    """Return the rows of a table that a mutation changes otherwise after the change, in words."""
+    kinds = ("added", "removed", "changed")
+    pairs = [
+        f"{_shown_count(now, counts)} {kind}, before {_shown_count(was, counts)}"
+        for kind, was, now in zip(kinds, effect.before, effect.after, strict=True)
+        if was != now
+    ]
+    return f"{effect.table.partition(':')[2]}: {', '.join(pairs)}"
 
 
 # -- the view that comments show -----------------------------------------------------------------------------------------
@@ -230,6 +243,10 @@ def _shown_count(rows: int, counts: Counts) -> str:
     if counts is Counts.EXACT or rows == 0:
         return f"{rows:,}"
     return f"{rows:,} to {rows * 10 - 1:,}"
+
+
+def _counted(rows: int, noun: str, counts: Counts) -> str:
+    return count(rows, noun) if counts is Counts.EXACT or rows == 0 else f"{_shown_count(rows, counts)} {noun}s"
 
 
 def _query_row(run: QueryRun, counts: Counts) -> QueryRow:

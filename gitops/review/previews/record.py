@@ -29,7 +29,7 @@ from gitops.core.documents.forms import (
     record,
 )
 
-FORM_VERSION = 1
+FORM_VERSION = 2
 """The version of previews. A newer version gives other results for the same change, so it has other keys."""
 
 ANSWER_BYTES = 4 * 1024 * 1024
@@ -136,11 +136,21 @@ class ColumnChanges:
 
 
 @dataclass(frozen=True, slots=True)
+class TableEffect:
+    """The rows of a table that a mutation adds, removes and changes, on the copies before and after the change."""
+
+    table: str
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class QueryRun:
     """A stored query on both copies. `sets` is the number of parameter sets, and `touched` and `ms` are before and after.
 
-    `affected` are the nodes and edges that a mutation affects, before and after. `code` is the code of the first run
-    that failed, None if all succeeded. `limited` means that the query's own limit cut a result.
+    `affected` are the nodes and edges that a mutation affects, before and after, and `effects` the tables that then have
+    other changes. `code` is the code of the first run that failed, None if all succeeded. `limited` means that the query's
+    own limit cut a result.
     """
 
     query: str
@@ -154,13 +164,14 @@ class QueryRun:
     slower: bool = False
     affected: tuple[int, ...] = ()
     code: str | None = None
+    effects: tuple[TableEffect, ...] = ()
 
     @property
     def differs(self) -> bool:
         """Whether the results differ."""
         rows = self.rows
         half = len(self.affected) // 2
-        moved = self.affected[:half] != self.affected[half:]
+        moved = self.affected[:half] != self.affected[half:] or bool(self.effects)
         return bool(rows.added or rows.removed or rows.changed or moved) or self.columns != ColumnChanges()
 
 
@@ -303,6 +314,10 @@ def in_coarse_counts(graph: GraphPreview) -> GraphPreview:
                 rows=rows(each.rows),
                 touched=tuple(map(coarse, each.touched)),
                 affected=tuple(map(coarse, each.affected)),
+                effects=tuple(
+                    TableEffect(one.table, tuple(map(coarse, one.before)), tuple(map(coarse, one.after)))
+                    for one in each.effects
+                ),
             )
             for each in graph.queries
         ),
@@ -335,6 +350,9 @@ _QUERY: Form[QueryRun] = record(
         "slower": BOOLEAN,
         "affected": _PAIR,
         "code": nullable(_CODE),
+        "effects": optional(
+            list_of(record(TableEffect, {"table": LINE, "before": _PAIR, "after": _PAIR})), (), written=False
+        ),
     },
 )
 _MIGRATION: Form[MigrationRun] = record(

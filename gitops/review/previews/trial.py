@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from operator import add
 from statistics import median
 from typing import Any
 
@@ -72,10 +73,12 @@ from gitops.review.previews.record import (
     QueryRun,
     ResultChanges,
     StepRows,
+    TableEffect,
 )
 from gitops.review.tests.worker import judge_read
 
 _ROUNDS = 3
+_KINDS = ("added", "removed", "changed")
 _READ_VALUES = 10_000
 _ID = "#id:"
 _CELL = 200
@@ -388,25 +391,51 @@ class _QueryTrial:
         if not newest.query.params:
             samples = samples or ({},) if order.samples else ()
         run = QueryRun(order.query, Parameters.SAMPLES if samples else Parameters.MISSING, len(samples))
-        affected: list[int] = []
-        for text in (before, after):
-            sums = [0, 0]
-            for values in samples:
-                if text is None:
-                    break
-                for at, each in enumerate(self._changed_by(text, values)):
-                    sums[at] += each
-            affected += sums
-        return replace(run, affected=tuple(affected)) if samples else run
+        if not samples:
+            return run
+        sides = [None if text is None else self._mutated_copy(text, samples) for text in (before, after)]
+        affected = [number for side in sides for number in (side[0] if side is not None else (0, 0))]
+        effects: list[TableEffect] = []
+        old, new = sides
+        if old is not None and new is not None:
+            # Tables are compared by their names after the change.
+            was = {self._table_after(name): counts for name, counts in old[1].items()}
+            for name in sorted({*was, *new[1]}):
+                one, other = was.get(name, (0, 0, 0)), new[1].get(name, (0, 0, 0))
+                effects += [TableEffect(name, one, other)] if one != other else []
+        return replace(run, affected=tuple(affected), effects=tuple(effects))
 
-    def _changed_by(self, text: _Text, values: Mapping[str, Any]) -> tuple[int, int]:
+    def _mutated_copy(
+        self, text: _Text, samples: Sequence[Mapping[str, Any]]
+    ) -> tuple[tuple[int, int], dict[str, tuple[int, ...]]]:
+        """Return what a mutation affects with all samples: nodes and edges, and the changed rows of each table."""
+        nodes, edges, tables = 0, 0, dict[str, tuple[int, ...]]()
+        for values in samples:
+            (more_nodes, more_edges), counts = self._changed_by(text, values)
+            nodes, edges = nodes + more_nodes, edges + more_edges
+            for name, kinds in counts.items():
+                found = (kinds[kind] for kind in _KINDS)
+                tables[name] = tuple(map(add, tables.get(name, (0, 0, 0)), found))
+        return (nodes, edges), tables
+
+    def _table_after(self, name: str) -> str:
+        """Return the name of a table after the change."""
+        kind, _, type_name = name.partition(":")
+        steps = (step_from_json(each) for each in self._order.steps)
+        renamed = {step.from_: step.to for step in steps if isinstance(step, RenameType)}
+        return f"{kind}:{renamed.get(type_name, type_name)}"
+
+    def _changed_by(
+        self, text: _Text, values: Mapping[str, Any]
+    ) -> tuple[tuple[int, int], Mapping[str, Mapping[str, int]]]:
         name = f"preview-{self._ids.ulid().lower()}"
         context = graph.WriteContext(self._clock, self._ids)
         graph.create_branch(text.root, name, context)
         try:
             options = graph.MutationOptions(now=self._now, branch=name)
             done = graph.Mutator(self._clock, self._ids).run(text.root, text.query, dict(values), options)
-            return done.affected_nodes, done.affected_edges
+            summary = graph.summarize_diff(text.root, graph.ReadTarget(), graph.ReadTarget(branch=name))
+            return (done.affected_nodes, done.affected_edges), summary.tables
         finally:
             with suppress(GitopsError):
                 graph.delete_branch(text.root, name, context)

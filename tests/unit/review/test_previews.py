@@ -24,6 +24,7 @@ from gitops.review.previews.record import (
     QueryRun,
     ResultChanges,
     StepRows,
+    TableEffect,
     coarse,
     findings,
     in_coarse_counts,
@@ -159,6 +160,19 @@ def test_a_preview_tells_its_counts_and_problems() -> None:
     assert "preview_violation schema.knowledge" in text
     coarse_view = preview_view(record(in_coarse_counts(GRAPH), counts=Counts.COARSE))
     assert "required: 10 to 99 of 1,000 to 9,999 rows break it" in {line.words for line in coarse_view.lines}
+
+
+def test_a_mutation_that_affects_as_many_rows_of_another_kind_is_a_finding() -> None:
+    same = QueryRun("q", Parameters.SAMPLES, 1, affected=(1, 0, 1, 0))
+    other = replace(same, effects=(TableEffect("node:Person", (0, 0, 37), (0, 37, 0)),))
+    graph = GraphPreview("knowledge", 412, queries=(other,))
+    assert (same.differs, other.differs) == (False, True)
+    assert verdict([graph], []) is PreviewVerdict.FINDINGS
+    words = "affects 1 node and 0 edges before, 1 node and 0 edges after; Person: 37 removed, before 0, 0 changed, before 37"
+    assert words in preview_text(record(graph))
+    (row,) = preview_view(record(in_coarse_counts(graph), counts=Counts.COARSE)).queries
+    assert "10 to 99 removed, before 0" in row.note
+    assert "37" not in row.note
 
 
 @given(st.integers(0, 10**9))

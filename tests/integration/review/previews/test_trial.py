@@ -73,7 +73,7 @@ def test_a_preview_finds(tmp_path: Path, scenario: Mapping[str, Any]) -> None:
     if "find" in scenario:
         answer = tried.query(scenario["find"], scenario.get("declared", scenario["find"]), scenario.get("samples", ()))
         run = answer["run"]
-        shown = {**run, **run["columns"], "rows": list(run["rows"].values())}
+        shown = {"effects": None, **run, **run["columns"], "rows": list(run["rows"].values())}
         assert run["code"] is None
         assert {name: shown[name] for name in scenario["finds"]} == scenario["finds"]
         assert answer["shown"] == []
