@@ -15,6 +15,7 @@ from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
 from gitops.repository.kept_previews import RECORD, kept_preview, preview_ref
 from gitops.repository.results import RunResult
 from gitops.repository.wiring.previews import StoredScratch
+from gitops.review.previews.order import Job
 from gitops.review.previews.port import Claim
 from gitops.review.previews.record import PREVIEW_RECORD, Parameters, PreviewRecord, PreviewVerdict
 from tests.e2e.conftest import ON_FORGES, Built
@@ -170,6 +171,30 @@ def test_the_copy_of_a_request_is_queried_where_the_graphs_are(bench: Bench) -> 
     bench.run()
     found = loop.gitops("bot", *asked, "--preview", "1", "--format", "csv", at=loop.server)
     assert found.text.splitlines()[:2] == ["n.title,n.year", "n0,"]
+
+
+@pytest.mark.parametrize("copied", [False, True], ids=["before", "between"])
+def test_a_run_that_is_killed_leaves_nothing_once_the_sweep_comes_an_hour_later(bench: Bench, copied: bool) -> None:
+    """Killed when a claim is written, or when a copy is made: nothing but the claim says what is there."""
+    stage, loop = bench.stage, bench.stage.loop
+    stage.propose("alice", "year", ADDED)
+    before = stored(loop.graph("notes"))
+
+    def die(job: Job) -> object:
+        if copied:
+            answered(job)
+        raise KeyboardInterrupt
+
+    bench.answer = die
+    with pytest.raises(KeyboardInterrupt):
+        bench.run()
+    scratch = StoredScratch(str(folder(bench).parent), CLUSTER)
+    (claim,) = scratch.claims()
+    assert bool(list((folder(bench) / claim.folder).glob("*.omni"))) is copied
+    scratch.write(replace(claim, expires_at="2020-01-01T00:00:00Z"))
+    list(run_verb(bench.bot(), "sweep", TimerEvent()))
+    assert stored(folder(bench)) == {}
+    assert stored(loop.graph("notes")) == before
 
 
 def test_the_end_of_the_job_that_planned_a_head_starts_its_preview(bench: Bench) -> None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from gitops.repository.wiring.previews import StoredScratch
+from gitops.cluster.config.gitops_yaml import ClusterRule
+from gitops.core.codes import Code
+from gitops.core.errors import GitopsError
+from gitops.repository.wiring.previews import StoredScratch, scratch_root
 from gitops.repository.wiring.stores import open_store
 from gitops.review.previews.port import Claim
 from tests.support.s3 import S3Place
@@ -42,6 +46,40 @@ def test_only_folders_with_a_claim_are_listed_and_removed(root: str) -> None:
     assert scratch.claims() == [longer]
     assert not longer.has_expired(NOW)
     assert longer.has_expired(NOW + timedelta(days=1))
+
+
+class Local:
+    """A machine whose operator allows any bucket, and a folder for everything else."""
+
+    def rule(self, cluster: str) -> ClusterRule:
+        return ClusterRule(name=cluster, path=".")
+
+    def storage_base(self, _rule: ClusterRule, storage: str) -> str:
+        return storage if storage.startswith("s3:") else f"/data/brain/{storage}"
+
+
+@pytest.mark.parametrize(
+    ("declared", "storage", "said"),
+    [
+        ("s3://b/p/previews", "s3://b/p", ""),
+        ("previews", "/data/brain", ""),
+        ("s3://other/p", "s3://b/p", "preview.scratch is on bucket other, and the graphs are on bucket b"),
+        ("s3://b/p", "/data/brain", "preview.scratch is on bucket b, and the graphs are on a disk"),
+        ("previews", "s3://b/p", "preview.scratch is on a disk, and the graphs are on bucket b"),
+        ("s3://b/p", "s3://b/p/", "preview.scratch is where the graphs are"),
+        ("s3://b/p/graphs/notes.omni", "s3://b/p", "preview.scratch is where the graphs are"),
+        ("graphs/notes.omni", "/data/brain", "preview.scratch is where the graphs are"),
+        ("__cluster", "/data/brain", "preview.scratch is where the graphs are"),
+    ],
+)
+def test_copies_are_in_the_store_of_the_graphs_and_outside_of_them(declared: str, storage: str, said: str) -> None:
+    local: Any = Local()
+    if not said:
+        assert scratch_root(local, "brain", declared, storage).endswith("previews")
+        return
+    with pytest.raises(GitopsError, match=said) as refused:
+        scratch_root(local, "brain", declared, storage)
+    assert refused.value.code == Code.PREVIEW_UNAVAILABLE
 
 
 def test_one_preview_of_a_cluster_runs_at_a_time_and_a_crash_blocks_for_an_hour(root: str) -> None:

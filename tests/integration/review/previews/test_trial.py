@@ -16,6 +16,7 @@ from gitops.database.graph.engine import accept_schema, plan_migration
 from gitops.database.graph.history.verify import verify_graph
 from gitops.database.graph.snapshot import open_snapshot
 from gitops.repository.wiring.previews import open_ask
+from gitops.repository.wiring.stores import open_bucket
 from gitops.review.previews import order as orders
 from gitops.review.previews.order import AllowedRows, GraphOrder, Job, QueryOrder, Task
 from gitops.review.previews.record import GraphPreview
@@ -25,6 +26,7 @@ from tests.support.effort import cases as cases_of
 from tests.support.pages import ROOT
 from tests.support.previews import answered, stored
 from tests.support.random_graphs import changes, records, shapes
+from tests.support.s3 import S3Place
 
 SCENARIOS = read_yaml(ROOT / "tests/data/previews.yaml")
 NOW = "2026-01-01T00:00:00Z"
@@ -33,12 +35,15 @@ NOW = "2026-01-01T00:00:00Z"
 class Tried:
     """A graph with its copies."""
 
-    def __init__(self, folder: Path, before: str, rows: list[Any], after: str | None) -> None:
-        self.graph = Graph(str(folder / "graphs/g.omni"), before)
+    def __init__(
+        self, folder: Path, before: str, rows: list[Any], after: str | None, bucket: str | None = None
+    ) -> None:
+        place = bucket or str(folder)
+        self.graph = Graph(f"{place}/graphs/g.omni", before)
         lines = [each if isinstance(each, str) else json.dumps(each) for each in rows]
         self.graph.load(*map(json.loads, lines))
         self.live = folder / "graphs"
-        self.before, self.after = str(folder / "scratch/before.omni"), str(folder / "scratch/after.omni")
+        self.before, self.after = f"{place}/previews/before.omni", f"{place}/previews/after.omni"
         self.bytes = stored(self.live)
         self.schema = after
         manifest = open_snapshot(self.graph.uri).manifest
@@ -104,6 +109,24 @@ def test_only_allowed_columns_of_allowed_rows_are_answered(tmp_path: Path) -> No
     assert "secret" not in json.dumps(tried.query(both, none))
     shown = tried.query(both, none, rows=AllowedRows(("p.name",), 2))["shown"]
     assert shown == [{"kind": "removed", "cells": {"p.name": f"n{n}"}} for n in (1, 2)]
+
+
+def test_a_whole_preview_in_a_bucket_writes_only_copies(s3: S3Place, tmp_path: Path) -> None:
+    """Copies and graph are in one bucket. Removing the copies leaves no object."""
+    rows = [{"type": "Person", "data": {"name": f"n{n}", "mail": f"m{n}"}} for n in range(3)]
+    before = "node Person { name: String @key  mail: String? @index }"
+    tried = Tried(tmp_path, before, rows, before.replace("mail: String?", "mail: String"), s3.root)
+    bucket = open_bucket(s3.root)
+    live = {key: bucket.read(key) for key in bucket.keys("") if key.startswith("graphs/")}
+    found = tried.run()
+    assert (found.code, found.broken, [(each.rows, each.of) for each in found.checks]) == (None, 0, [(0, 3)])
+    assert found.migration is not None
+    text = "query q($mail: String) { match { $p: Person { mail: $mail } } return { $p.name } }"
+    run = tried.query(text, text)["run"]
+    assert (run["code"], run["sets"], run["rows"]["after"], run["rows"]["changed"]) == (None, 3, 3, 0)
+    assert {key: bucket.read(key) for key in bucket.keys("") if key.startswith("graphs/")} == live
+    written = {key.partition("/")[0] for key in bucket.keys("")}
+    assert written == {"graphs", "previews"}
 
 
 def test_a_graph_that_was_replaced_or_collected_is_not_previewed(tmp_path: Path) -> None:
