@@ -204,6 +204,22 @@ def test_the_end_of_the_job_that_planned_a_head_starts_its_preview(bench: Bench)
     assert (kept(bench) is not None, kept(bench, 2)) == (True, None)
 
 
+def test_a_copy_whose_data_files_are_gone_names_the_command_that_makes_another(bench: Bench) -> None:
+    """As after a garbage collection of the live graph that went further than the copy."""
+    loop = bench.stage.loop
+    bench.stage.propose("alice", "year", ADDED)
+    bench.run()
+    data = [each for each in loop.graph("notes").rglob("*.lance") if each.parent.name == "data"]
+    assert data
+    for each in data:
+        each.unlink()
+    asked = ("graph", "query", "notes", "--text", "query q() { match { $n: Note } return { $n.title } }")
+    gone = loop.gitops("bot", *asked, "--preview", "1", at=loop.server, check=False)
+    assert gone.code == 1
+    assert "graph_version_gone" in gone.text
+    assert "gitops preview --request 1 --graph notes --keep" in gone.text
+
+
 def test_a_new_head_replaces_the_copies_of_the_one_before(bench: Bench) -> None:
     first = bench.stage.propose("alice", "year", ADDED)
     bench.run()

@@ -54,7 +54,7 @@ def query(options: argparse.Namespace) -> int:
         cache_dir=cache_folder(os.environ),
         approximate=options.approximate,
     )
-    with _with_source(options, checked.name):
+    with _with_source(options, checked.name), _of_copy(options):
         by_key = graph.read_by_key(snapshot, checked, parameters, settings)
         rows = by_key or _run(snapshot, checked, parameters, settings)
     if not query_form.print_rows(form, rows.columns, rows.rows):
@@ -89,12 +89,24 @@ def _previewed_root(options: argparse.Namespace) -> str:
         for root in reversed(scratch_roots(scratch.place(claim), options.graph)):
             if engine.exists(root) is Existence.PRESENT:
                 return root
-    raise GitopsError(
-        Code.GRAPH_VERSION_GONE,
-        f"there is no copy of {options.graph} for request {number}",
-        path=options.graph,
-        fix=f"make one: gitops preview --request {number} --graph {options.graph} --keep",
-    )
+    raise _gone(options, f"there is no copy of {options.graph} for request {number}")
+
+
+def _gone(options: argparse.Namespace, detail: str) -> GitopsError:
+    fix = f"make one: gitops preview --request {options.preview} --graph {options.graph} --keep"
+    return GitopsError(Code.GRAPH_VERSION_GONE, detail, path=options.graph, fix=fix)
+
+
+@contextmanager
+def _of_copy(options: argparse.Namespace) -> Iterator[None]:
+    """Let the error of a copy that cannot be read say why: it shares data files with the live graph, which lost them."""
+    try:
+        yield
+    except GitopsError as error:
+        if options.preview is None or error.code is not Code.QUERY_FAILED:
+            raise
+        detail = f"the copy of {options.graph} cannot be read, as after gitops graph gc: {error.detail}"
+        raise _gone(options, detail) from error
 
 
 def _run(snapshot: graph.Snapshot, query: CheckedQuery, params: object, settings: graph.QueryOptions) -> QueryRows:
