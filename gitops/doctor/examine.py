@@ -620,7 +620,7 @@ def _open_target(target: ComputeTarget, url: Secret) -> StrategyTarget:
     return open_target(f"compute.targets.{target.name}", url, application_name=target.application_name)
 
 
-class _Folder(NamedTuple):
+class _ValidFolder(NamedTuple):
     """A valid cluster folder."""
 
     tree: SourceTree
@@ -629,7 +629,7 @@ class _Folder(NamedTuple):
 
 def _cluster(
     local: LocalRepository, rule: ClusterRule, *, probe: bool
-) -> Generator[DoctorFinding, None, _Folder | None]:
+) -> Generator[DoctorFinding, None, _ValidFolder | None]:
     """Check a cluster's folder at the head of its branch, and the storage of its graphs.
 
     Returns what the folder declares if it is valid.
@@ -649,7 +649,7 @@ def _cluster(
         return None
     yield good("cluster.valid", f"{rule.path} is valid", rule.name)
     yield from _storage(local, rule, None if desired.desired is None else desired.desired.storage, probe=probe)
-    return _Folder(tree, desired)
+    return _ValidFolder(tree, desired)
 
 
 def _strategies(desired: Loaded) -> Sequence[ComputeRules]:
@@ -660,7 +660,12 @@ def _strategies(desired: Loaded) -> Sequence[ComputeRules]:
 
 
 def _review(
-    local: LocalRepository, config: BotConfig, rule: ClusterRule, folder: _Folder, root: str, jobs: Sequence[BotJob]
+    local: LocalRepository,
+    config: BotConfig,
+    rule: ClusterRule,
+    folder: _ValidFolder,
+    root: str,
+    jobs: Sequence[BotJob],
 ) -> Iterator[DoctorFinding]:
     """Check previews, drills, tests and the report of a cluster. `root` is the tree of the target branch's head."""
     desired, storage = folder.loaded.desired, None
