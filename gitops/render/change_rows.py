@@ -19,6 +19,7 @@ from gitops.cluster.model.address import Address, Kind
 from gitops.cluster.model.change import NOT_KNOWN_HERE, Action, Change, Disposition, Reason, Tier
 from gitops.cluster.model.kinds import rules_of
 from gitops.cluster.model.plan import BreakKind, ContractBreak, Plan, TextChange
+from gitops.cluster.model.use import UseState
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import BugError
 from gitops.database.language.schema.step_terms import Reversibility
@@ -183,7 +184,9 @@ def change_rows(
         soft = any(each.step.get("mode") == "soft" for each in steps)
         asked = change.tier is not None and change.reason is Reason.APPROVAL_REQUIRED
         usual = whole if words is DONE else change.reason is None or asked
-        note = ("the dropped data stays in earlier versions of the graph" if soft else "", "" if usual else effect)
+        hit, unknown = _callers(change)
+        kept = "the dropped data stays in earlier versions of the graph" if soft else ""
+        note = (kept, unknown, "" if usual else effect)
         rows.append(
             ChangeRow(
                 badge=badge,
@@ -194,7 +197,7 @@ def change_rows(
                 words=breaks.pop() if len(breaks) == 1 and not migration else _words(change, badge),
                 steps=tuple(migration[:STEPS_IN_ROW]),
                 more_steps=max(0, len(migration) - STEPS_IN_ROW),
-                details=(*breaks, *_callers(change), *change.details, *_data(change, badge)),
+                details=(*breaks, *hit, *change.details, *_data(change, badge)),
                 gated=change.tier is not None,
                 derived=change.disposition is Disposition.DERIVED,
             )
@@ -291,9 +294,12 @@ def _badge(change: Change, breaking: Iterable[Address], widening: Iterable[Addre
     return Badge.ADDS if change.action is Action.CREATE else Badge.CHANGES
 
 
-def _callers(change: Change) -> tuple[str, ...]:
-    """Describe the recorded clients that a change breaks."""
-    return () if change.callers is None else (change.callers.words,)
+def _callers(change: Change) -> tuple[tuple[str, ...], str]:
+    """Describe the recorded clients that a change breaks as details, and otherwise, as a note, why they are not known."""
+    callers = change.callers
+    if callers is None:
+        return (), ""
+    return ((callers.words,), "") if callers.state is UseState.COUNTED else ((), callers.words)
 
 
 def _data(change: Change, badge: Badge) -> tuple[str, ...]:

@@ -587,7 +587,7 @@ def test_a_bare_repository_needs_no_jobs() -> None:
 
 _SOURCES = [*(ROOT / "gitops/doctor").glob("*.py")]
 _GROUPS = (
-    "preview|drill|tests|report|targets|git|key|hooks|config|trust|oidc|ledger|cluster|storage|executor|forge|jobs"
+    "preview|drill|tests|report|use|targets|git|key|hooks|config|trust|oidc|ledger|cluster|storage|executor|forge|jobs"
 )
 _CHECK = re.compile(rf'"((?:{_GROUPS})\.[a-z]+(?:-[a-z]+)*)"')
 _NO_CHECKS = {"ledger.signers", "tests.required", "report.json"}

@@ -265,7 +265,7 @@ def test_the_digests_of_released_rules_stay(config: str, digest: str, first: str
 
 def test_a_rule_of_trust_is_in_the_digest_and_in_words_and_no_other_key_is() -> None:
     """Each key of a full file is left out in turn: what a row says about trust is what happens."""
-    whole = (FULL + OIDC).replace("  data_growth", "  max_deletes: 9\n  data_growth")
+    whole = (FULL + OIDC).replace("  data_growth", "  max_deletes: 9\n  may_break: [report]\n  data_growth")
     whole = whole.replace("fail_fast: true", "on_drift: block") + PREVIEW
     full = to_plain(parse_yaml(whole.encode()))
     stated = [key for key, row in KEY_ROWS.items() if row.trusted is not None]
@@ -307,8 +307,18 @@ def test_tokens_of_whom_are_taken_is_a_rule_of_trust_in_every_detail() -> None:
 
 
 PREVIEW = """\
-preview: {enabled: true, authors: nobody, counts: coarse, writes: clone, rows: {knowledge: {find_person: {columns: [a]}}}}
+preview:
+  enabled: true
+  authors: nobody
+  counts: coarse
+  writes: clone
+  rows: {knowledge: {find_person: {columns: [a]}}}
+  window: 14d
+  ignore_clients: [monitor]
+  min_calls: 5
 serve: {previews: true, previewers: [act-ada], url: "https://brain.example"}
+serving: {record: counts}
+record: {clients: hashed, keys: [ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIA4S3vR6LVm3JKbXBYm3FqNHwNSzM3lqrRGRbUDXb6Gq]}
 """
 
 
