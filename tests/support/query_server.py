@@ -31,6 +31,7 @@ from gitops.serving.http.app import ROUTES, HttpApp
 from gitops.serving.http.route import Route
 from gitops.serving.http.work import HttpContext, HttpLimits, LogRecord, Observer
 from gitops.serving.listen import _Bounded
+from gitops.serving.use import UseRecorder
 from tests.support.query_graphs import create, put, road, town
 
 QUERIES = b"""
@@ -162,6 +163,7 @@ def running(
     *,
     direct: bool = True,
     report: ServedReport | None = None,
+    use: UseRecorder | None = None,
 ) -> Iterator[Running]:
     """Serve a generation on a free port of loopback; without tokens to everybody. Reads can be answered `direct`ly."""
     # A test of the command in this process may have left a log on a stream that is closed by now.
@@ -173,6 +175,7 @@ def running(
         state = PolicyCover.POLICY_ENABLED if made.guarded else PolicyCover.DEFAULT_DENY
     context = HttpContext(source, state, lambda: found, clock or SystemClock(), RandomIds(), log.append, reload=reload)
     context = replace(context, limits=limits or context.limits, observer=observer, public_url=PUBLIC_URL, report=report)
+    context = replace(context, use=use)
     app = HttpApp(context, routes, direct=direct)
     with (
         serving(app) as port,

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -30,10 +30,16 @@ WARM = 6
 
 
 class Counted:
-    """Counts what an observer hears of."""
+    """Counts what an observer hears of, and keeps what a recorder of calls is told."""
 
     def __init__(self) -> None:
         self.heard: list[tuple[Any, ...]] = []
+        self.used: list[tuple[Any, ...]] = []
+
+    def count(self, _generation: Any, graph: Any, query: str, params: Any, client: str) -> None:
+        self.used.append((graph.graph_id, query, params or {}, client))
+
+    def recorded(self, result: str) -> None: ...
 
     def answered(self, record: Any) -> None:
         self.heard.append((record["route"], record["graph"], record["status"], record["actor"]))
@@ -120,13 +126,16 @@ def test_both_ways_give_the_same_answers_records_and_counts(tmp_path: Path, gene
     told: list[list[Any]] = []
     with ExitStack() as stack:
         servers = [
-            stack.enter_context(running(generation(graph), tokens(**ACTORS), observer=counted, direct=direct))
+            stack.enter_context(
+                running(generation(graph), tokens(**ACTORS), observer=counted, direct=direct, use=cast(Any, counted))
+            )
             for counted, direct in zip(counts, (True, False), strict=True)
         ]
         warm(servers[1])
         for server, counted in zip(servers, counts, strict=True):
             server.log.clear()
             counted.heard.clear()
+            counted.used.clear()
             general.clear()
             told.append([])
             for path, options in UNUSUAL:
@@ -141,6 +150,10 @@ def test_both_ways_give_the_same_answers_records_and_counts(tmp_path: Path, gene
     for one, other in zip(*told, strict=True):
         assert one == other
     assert counts[0].heard == counts[1].heard
+    # What succeeds is recorded, with its parameters and the actor of its token, and nothing else is.
+    assert counts[0].used == counts[1].used
+    assert len(counts[0].used) == sum(status == 200 for _, status, *_ in told[0])
+    assert ("towns", "town", {"key": "a"}, "bob") in counts[0].used
 
 
 WRITER = """
