@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from gitops.cluster.config.gitops_yaml import ClusterRule
 from gitops.cluster.model.address import Kind, of_kind
 from gitops.core.errors import GitopsError
-from gitops.doctor.findings import DoctorFinding, error, good, unknown, warning
+from gitops.doctor.findings import DoctorFinding, attempt, error, good, unknown, warning
 from gitops.render.words import count
 from gitops.repository.wiring.local import LocalRepository
 
@@ -17,10 +17,11 @@ _START = "start each query server with the key: gitops serve --record-key FILE (
 
 def use_findings(local: LocalRepository, rule: ClusterRule, now: datetime) -> Iterator[DoctorFinding]:
     """Check that a key is listed, and that each graph has a record of today or yesterday."""
-    position = local.position(rule)
-    trust, scope = position.trust, position.scope
-    if trust is None or trust.recording != "counts":
+    position, gaps = attempt("use.keys", lambda: local.position(rule), rule.name)
+    yield from gaps
+    if position is None or position.trust is None or position.trust.recording != "counts":
         return
+    trust, scope = position.trust, position.scope
     if not trust.signs_records:
         fix = "gitops.yaml: record: {keys: [ssh-ed25519 AAAA...]}, the public keys of the query servers"
         yield error("use.keys", "serving.record is counts, but record.keys lists no key", fix, rule.name)
