@@ -5,15 +5,17 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from gitops.cluster.ledger.use import UseListing, UseRecords, UseSource, read_use_object
-from gitops.cluster.model.use import MOST_KEYS, ClientNames, UseRules, UseState, UseWindow
+from gitops.cluster.ledger.use import UseListing, UseRecords, UseSource, read_use_object, write_use_object
+from gitops.cluster.model.use import MOST_KEYS, USE_NAMESPACE, ClientNames, UseRules, UseState, UseWindow
 from gitops.core.faults import Faults
+from gitops.git import signatures
 from gitops.git.signatures import verify_detached
 from gitops.serving.use import RecordKey, SteadyClock, UseRecorder
 from tests.support.clock import FixedClock
@@ -268,6 +270,43 @@ def test_a_graph_that_is_created_again_has_a_record_of_its_own(server: Server) -
     assert [(each.client, each.calls) for each in use.calls] == [("crm", 1)]
     assert use.gap == "recorded only since 2026-03-10"
     assert server.calls() == {"billing": 5}
+
+
+FORGED = {
+    "another key": "its key is not in record.keys",
+    "another purpose": "the signature was made for another purpose",
+    "another count": "the signature does not match the content",
+    "no JSON": "not JSON",
+    "another cluster": "it is about cluster other of repository repo",
+    "another repository": "it is about cluster brain of repository other",
+    "another day": "it was written as 2026-03-10.people.",
+    "another segment": "it was written as 2026-03-10.people.",
+    "another graph": "it was written as 2026-03-10.cities.",
+}
+
+
+@pytest.mark.parametrize("case", FORGED)
+def test_an_object_that_was_made_for_something_else_is_refused(server: Server, tmp_path: Path, case: str) -> None:
+    """Scenario 71: whatever an account with access to the storage writes or copies, it counts nothing and leaves a gap."""
+    assert server.key is not None
+    assert server.rules is not None
+    source = UseSource(server.rules, "people", "born")
+    record = a_record(source, NOON, count("billing", 3))
+    sign, other = server.key.sign, record_key(tmp_path, b"v" * 32)[0]
+    if case in ("another key", "another purpose"):
+        key, namespace = (other, USE_NAMESPACE) if case == "another key" else (tmp_path / "record-u", "git")
+        sign = partial(signatures.sign, key=str(key), namespace=namespace)
+    changed = {"another cluster": {"cluster": "other"}, "another repository": {"repository": "other"}}
+    changed["another graph"] = {"graph": "cities"}
+    data = write_use_object(replace(record, **changed.get(case, {})), sign)
+    data = {"another count": data.replace(b'"calls": 3', b'"calls": 1'), "no JSON": b"{"}.get(case, data)
+    day = "2026-03-09" if case == "another day" else record.day
+    segment = server.ids.ulid() if case == "another segment" else record.segment
+    server.store.write(f"__cluster/use/{day}.people.{segment}.json", data)
+    listing = server.read()
+    assert (listing.use.calls, listing.use.untrusted) == ((), 1)
+    (refused,) = listing.refused
+    assert FORGED[case] in refused.detail
 
 
 def test_without_a_listed_key_or_without_the_rule_nothing_is_written(server: Server) -> None:
