@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from datetime import UTC, datetime
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gitops.cluster.model.use import (
@@ -70,7 +70,11 @@ def test_a_sketch_keeps_its_bounds_and_is_exact_while_it_has_room(
         assert found.floor == 0
 
 
+FULL = [(("b",), 3), (("a",), 1)]
+
+
 @given(STREAMS, STREAMS, STREAMS, CAPACITY)
+@example(FULL, FULL, [], 1)
 def test_merging_keeps_the_bounds_and_has_no_order(
     one: list[tuple[tuple[str], int]],
     other: list[tuple[tuple[str], int]],
