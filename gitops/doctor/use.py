@@ -23,8 +23,8 @@ def use_findings(local: LocalRepository, rule: ClusterRule, now: datetime) -> It
         return
     trust, scope = position.trust, position.scope
     if not trust.signs_records:
-        fix = "gitops.yaml: record: {keys: [ssh-ed25519 AAAA...]}, the public keys of the query servers"
-        yield error("use.keys", "serving.record is counts, but record.keys lists no key", fix, rule.name)
+        fix = "gitops.yaml: serve: {record_keys: [ssh-ed25519 AAAA...]}, the public keys of the query servers"
+        yield error("use.keys", "serve.record is counts, but serve.record_keys lists no key", fix, rule.name)
         return
     yield good("use.keys", f"{count(len(trust.signs_records), 'key')} can sign records of calls", rule.name)
     try:

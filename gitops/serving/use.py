@@ -249,11 +249,11 @@ class UseRecorder:
         """Return whether records of this server would count, and log why not."""
         problem = ""
         if rules is None:
-            problem = "" if self._key is None else "serving.record of the rules in force is off"
+            problem = "" if self._key is None else "serve.record of the rules in force is off"
         elif self._key is None:
             problem = "the rules in force record calls; start the server with --record-key FILE"
         elif self._key.public not in rules.keys:
-            problem = "record.keys of the rules in force does not list the key of --record-key"
+            problem = "serve.record_keys of the rules in force does not list the key of --record-key"
         if problem and problem != self._problem:
             self._log.warning("%s", f"calls are not recorded: {problem}")
         self._problem = problem

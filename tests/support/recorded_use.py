@@ -44,10 +44,7 @@ def record_key(folder: Path, seed: bytes = b"u" * 32) -> tuple[Path, str]:
 def rules(key: str, *, gate: bool = False, more: str = "", preview: str = "window: 7d", record: str = "") -> str:
     """The text of gitops.yaml with these rules."""
     gated = "  gates: [lossy, breaks_clients]\n" if gate else ""
-    return (
-        f"{CONFIG}{gated}{more}serving: {{record: counts}}\n"
-        f'record: {{keys: ["{key}"]{record}}}\npreview: {{{preview}}}\n'
-    )
+    return f'{CONFIG}{gated}{more}serve: {{record: counts, record_keys: ["{key}"]{record}}}\npreview: {{{preview}}}\n'
 
 
 def root_of(loop: Loop) -> Path:

@@ -242,7 +242,7 @@ SERVE = Command(
     Argument(
         "--record-key",
         "FILE",
-        "private SSH key that signs the record of who calls which stored query, if serving.record of gitops.yaml asks for one",
+        "private SSH key that signs the record of who calls which stored query, if serve.record of gitops.yaml asks for one",
     ),
     Argument(
         "--read-replica",

@@ -12,7 +12,7 @@ from functools import lru_cache, reduce
 from types import MappingProxyType
 from typing import Any, Literal, cast, get_args
 
-from gitops.cluster.config.live_rules import PreviewRule, RecordRule, RowRule, ServingRule
+from gitops.cluster.config.live_rules import PreviewRule, RowRule, ServeRule
 from gitops.cluster.config.named_clusters import CONFIG_FILE, DEFAULT_BRANCH
 from gitops.cluster.config.oidc import OIDC_FORM, OidcRule, issuer_problems
 from gitops.cluster.config.rule_forms import (
@@ -46,7 +46,6 @@ from gitops.cluster.config.rule_forms import (
     wait,
     whole,
 )
-from gitops.cluster.config.serve_rules import ServeRule
 from gitops.cluster.model.access import AccessClass
 from gitops.cluster.model.change import GateName
 from gitops.cluster.model.trust import DataGrowth
@@ -70,9 +69,8 @@ __all__ = [
     "LedgerRule",
     "PreviewRule",
     "QueryTestRule",
-    "RecordRule",
     "RowRule",
-    "ServingRule",
+    "ServeRule",
     "parse_bot_config",
     "trust_rules",
 ]
@@ -626,13 +624,6 @@ class BotConfig:
     serve: ServeRule = rule(
         mapping(ServeRule), "What query servers serve besides the applied revision.", default=ServeRule()
     )
-    serving: ServingRule = rule(
-        mapping(ServingRule),
-        "What query servers do besides answering.",
-        default=ServingRule(),
-        more="See [recorded use](recorded-use.md).",
-    )
-    record: RecordRule = rule(mapping(RecordRule), "How calls are recorded.", default=RecordRule())
 
     def report_address(self, cluster: str) -> str:
         """Return the address of a cluster's published report, which ends with a slash, or an empty text."""

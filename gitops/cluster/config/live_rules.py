@@ -1,9 +1,10 @@
-"""The sections of `gitops.yaml` about live data: previews, and the recorded use of query servers."""
+"""The sections of `gitops.yaml` about live data: previews, and what query servers do."""
 
 from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Literal, get_args
@@ -12,6 +13,7 @@ from gitops.cluster.config.rule_forms import (
     DURATION,
     LINE,
     NAME,
+    PAGES,
     Trusted,
     any_other,
     choice,
@@ -24,6 +26,7 @@ from gitops.cluster.config.rule_forms import (
     more,
     optional,
     rule,
+    text,
     truth,
     wait,
     whole,
@@ -39,6 +42,10 @@ Recording = Literal["off", "counts"]
 
 _KEY_TYPES = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa")
 _KEY_PARTS = 2
+_READER = text(
+    re.compile(r"(?:\*|[A-Za-z0-9_:/.@+-]{1,200})\Z", re.ASCII).match,
+    "is not an actor of a token such as act-ada, a group such as group:reviewers, or *",
+)
 
 
 def _window(value: object) -> timedelta:
@@ -153,9 +160,32 @@ class PreviewRule:
 
 
 @dataclass(frozen=True, slots=True)
-class ServingRule:
-    """What query servers do besides answering."""
+class ServeRule:
+    """What query servers do in addition to serving the applied revision.
 
+    `previewers` are actors, and groups of the form `group:NAME`; `*` means everyone who may read the live graph.
+    """
+
+    previews: bool = rule(
+        truth,
+        "Whether `gitops serve --repo` also [serves previewed change requests](previews.md#try-a-change-over-http).",
+        default=False,
+        trusted=Trusted("servers serve previewed change requests", more, "serve_previews"),
+    )
+    previewers: tuple[str, ...] = rule(
+        listed(_READER),
+        "Whose tokens can use them: actors, groups such as `group:reviewers`, or `*` for everyone who may read the graph.",
+        default=(),
+        trusted=Trusted("may use served change requests", more, "serve_previewers"),
+        more="All of them also need the permission to read the live graph.",
+        unset="no one",
+    )
+    url: str | None = rule(
+        optional(PAGES),
+        "The address of the query server, for the commands in comments that try a change.",
+        default=None,
+        unset="none",
+    )
     record: Recording = rule(
         choice(*get_args(Recording)),
         "Whether query servers count who calls which stored query: `off` or `counts`.",
@@ -163,23 +193,17 @@ class ServingRule:
         trusted=Trusted("query servers record calls:", lambda _, after: after == "counts", "recording"),
         more="Counts have no values of parameters and no rows. See [recorded use](recorded-use.md#privacy).",
     )
-
-
-@dataclass(frozen=True, slots=True)
-class RecordRule:
-    """How calls are recorded, and whose records count."""
-
-    clients: Literal["named", "hashed"] = rule(
+    record_clients: Literal["named", "hashed"] = rule(
         choice("named", "hashed"),
         "Whether records have the names of clients or digests of them.",
         default="named",
-        trusted=Trusted("clients in records are", lambda _, after: after == "named", "record_clients"),
+        trusted=Trusted("clients in records are", lambda _, after: after == "named"),
     )
-    keys: tuple[str, ...] = rule(
+    record_keys: tuple[str, ...] = rule(
         listed(derived(_public_key)),
         "The public SSH keys with which query servers sign records, such as `ssh-ed25519 AAAA...`.",
         default=(),
-        trusted=Trusted("key that signs records of use", more, "record_keys"),
+        trusted=Trusted("key that signs records of use", more),
         more="The private half of one is `gitops serve --record-key`. These keys can't approve anything.",
         unset="none",
     )

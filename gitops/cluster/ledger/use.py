@@ -131,7 +131,7 @@ def read_use_object(data: bytes, keys: Collection[str], verify: VerifySignature)
     if not signature.good:
         raise IntegrityError(Code.RECORD_UNTRUSTED, signature.problem)
     if signature.key not in keys:
-        raise IntegrityError(Code.RECORD_UNTRUSTED, "its key is not in record.keys of the rules in force")
+        raise IntegrityError(Code.RECORD_UNTRUSTED, "its key is not in serve.record_keys of the rules in force")
     return signed.record
 
 

@@ -51,7 +51,7 @@ def loops(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Loop]:
     texts = {
         "counted": rules(public),
         "gated": rules(public, gate=True, more="  may_break: [act-report]\n"),
-        "hashed": rules(public, gate=True, more="  may_break: [billing]\n", record=", clients: hashed"),
+        "hashed": rules(public, gate=True, more="  may_break: [billing]\n", record=", record_clients: hashed"),
         "off": CONFIG,
     }
 

@@ -58,10 +58,10 @@ def errors(outcome):
 def test_a_key_for_records_turns_recording_on_and_shows_how_to_start_a_server():
     files = made("hooks", record_key=SOMEBODY)
     config = parse_bot_config(files["gitops.yaml"])
-    assert (config.serving.record, config.record.keys) == ("counts", (f"{SOMEBODY.kind} {SOMEBODY.blob}",))
+    assert (config.serve.record, config.serve.record_keys) == ("counts", (f"{SOMEBODY.kind} {SOMEBODY.blob}",))
     steps = [command for step in next_steps(request("hooks", record_key=SOMEBODY)) for command in step.commands]
     assert "gitops serve --repo SERVER --cluster brain --record-key KEY" in steps
-    assert parse_bot_config(made("hooks")["gitops.yaml"]).serving.record == "off"
+    assert parse_bot_config(made("hooks")["gitops.yaml"]).serve.record == "off"
 
 
 @pytest.mark.parametrize("forge", FORGES)

@@ -275,7 +275,7 @@ def test_a_graph_that_is_created_again_has_a_record_of_its_own(server: Server) -
 
 
 FORGED = {
-    "another key": "its key is not in record.keys",
+    "another key": "its key is not in serve.record_keys",
     "another purpose": "the signature was made for another purpose",
     "another count": "the signature does not match the content",
     "no JSON": "not JSON",
@@ -324,8 +324,10 @@ def test_without_a_listed_key_or_without_the_rule_nothing_is_written(server: Ser
     assert server.days == []
     assert said == [
         ["WARNING calls are not recorded: the rules in force record calls; start the server with --record-key FILE"],
-        ["WARNING calls are not recorded: record.keys of the rules in force does not list the key of --record-key"],
-        ["WARNING calls are not recorded: serving.record of the rules in force is off"],
+        [
+            "WARNING calls are not recorded: serve.record_keys of the rules in force does not list the key of --record-key"
+        ],
+        ["WARNING calls are not recorded: serve.record of the rules in force is off"],
     ]
     assert server.read().use.state is UseState.NOT_RECORDED
 

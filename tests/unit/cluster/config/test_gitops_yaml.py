@@ -316,9 +316,13 @@ preview:
   window: 14d
   ignore_clients: [monitor]
   min_calls: 5
-serve: {previews: true, previewers: [act-ada], url: "https://brain.example"}
-serving: {record: counts}
-record: {clients: hashed, keys: [ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIA4S3vR6LVm3JKbXBYm3FqNHwNSzM3lqrRGRbUDXb6Gq]}
+serve:
+  previews: true
+  previewers: [act-ada]
+  url: "https://brain.example"
+  record: counts
+  record_clients: hashed
+  record_keys: [ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIA4S3vR6LVm3JKbXBYm3FqNHwNSzM3lqrRGRbUDXb6Gq]
 """
 
 
