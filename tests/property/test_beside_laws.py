@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gitops.cluster.changesets.lifecycle import replay
@@ -16,6 +16,7 @@ from gitops.cluster.ledger.layout import LOCK
 from gitops.core.faults import Faults
 from gitops.database.graph.port import Existence
 from tests.support.cluster import COMMENTED, OTHER_QUERY, QUERY, SCHEMA, WIDER, Cluster
+from tests.support.effort import cases as tries
 from tests.support.faults import Death, EndAt, visits
 from tests.support.merges import MergeLine
 
@@ -131,10 +132,7 @@ def _require_settled(cluster: Cluster) -> None:
         assert replay(ledger.events(key=key)) == record
 
 
-_MANY = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-
-
-@_MANY
+@settings(max_examples=tries(150), deadline=None)
 @given(edits=st.lists(st.lists(_edits(), min_size=1, max_size=2), min_size=2, max_size=5))
 def test_each_merge_leaves_what_it_leaves_in_order(scene: Callable[[], Cluster], edits: list[list[Edit]]) -> None:
     """After each of them, the state, its revision and the graphs are the same, and so is the record of each plan."""
@@ -189,6 +187,7 @@ def _next_runs(line: MergeLine) -> MergeLine:
     return later
 
 
+@pytest.mark.slow
 def test_a_death_anywhere_is_settled_by_the_next_runs(scene: Callable[[], Cluster]) -> None:
     faults = EndAt()
     whole = _line(scene(), _DISJOINT)
