@@ -296,10 +296,8 @@ def _badge(change: Change, breaking: Iterable[Address], widening: Iterable[Addre
 
 def _callers(change: Change) -> tuple[tuple[str, ...], str]:
     """Describe the recorded clients that a change breaks as details, and otherwise, as a note, why they are not known."""
-    callers = change.callers
-    if callers is None:
-        return (), ""
-    return ((callers.words,), "") if callers.state is UseState.COUNTED else ((), callers.words)
+    counted = change.callers is not None and change.callers.state is UseState.COUNTED
+    return ((change.caller_words,), "") if counted else ((), change.caller_words)
 
 
 def _data(change: Change, badge: Badge) -> tuple[str, ...]:

@@ -298,7 +298,7 @@ def change_lines(plan: Plan) -> list[str]:
         lines.append(_change(change, plan.formatting))
         lines += [f"      {rule_line(each)}" for each in plan.rule_changes if each.address == change.address]
         lines += [f"      breaks callers: {each.words}" for each in plan.breaks if each.query == change.address]
-        lines += [] if change.callers is None else [f"      {change.callers.words}"]
+        lines += [f"      {change.caller_words}"] if change.caller_words else []
         lines += [f"      {detail}" for detail in change.details]
         if change.address in plan.formatting:
             continue

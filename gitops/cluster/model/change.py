@@ -6,8 +6,8 @@ from dataclasses import field
 from enum import StrEnum
 from typing import Self
 
-from gitops.cluster.model.address import Address
-from gitops.cluster.model.use import Callers
+from gitops.cluster.model.address import Address, Kind
+from gitops.cluster.model.use import Callers, UseState
 from gitops.core.dataclass import dataclass
 from gitops.database.graph.port import MigrationPreview
 
@@ -191,3 +191,15 @@ class Change:
     def data_words(self) -> str:
         """Describe the graph to an approver in one line. Returns an empty string if the change affects no data."""
         return NOT_KNOWN_HERE if self.unknown_data else "" if self.seen is None else self.seen.words
+
+    @property
+    def caller_words(self) -> str:
+        """Name the recorded clients that the change breaks, or say why they are not known; empty if it breaks none.
+
+        A plan says of each broken query that its callers are not known. Of a schema or graph, it does so only for the
+        gate `breaks_clients`.
+        """
+        if self.callers is None:
+            return ""
+        asked = self.address.kind is Kind.QUERY or GateName.BREAKS_CLIENTS in self.gates
+        return self.callers.words if asked or self.callers.state is UseState.COUNTED else ""

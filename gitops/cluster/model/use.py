@@ -356,9 +356,9 @@ class Callers:
 
 
 _STATES = {
-    UseState.NOT_RECORDED: "who calls it is not recorded",
-    UseState.UNREADABLE: "who calls it is not known, because its records cannot be read",
-    UseState.ELSEWHERE: "its calls are not counted here",
+    UseState.NOT_RECORDED: "callers are not recorded",
+    UseState.UNREADABLE: "callers are not known, because the records cannot be read",
+    UseState.ELSEWHERE: "calls are not counted here",
 }
 
 

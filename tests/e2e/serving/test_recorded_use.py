@@ -143,7 +143,7 @@ def test_calls_that_are_not_recorded_are_said_to_be_that(
     """Scenario 70: recording is off, or no server has written a record. What is not known never opens the gate."""
     loop = loops(name).copied(tmp_path / "loop")
     shown = proposed(loop)
-    assert "who calls it is not recorded" in shown
+    assert "callers are not recorded" in shown
     assert ("1 approval missing" in shown) is gated
 
 

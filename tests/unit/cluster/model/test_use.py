@@ -68,8 +68,8 @@ WORDS = {
         ),
     ),
     "forged": (callers(untrusted=1), "no recorded call in 7 days; 1 record is not trusted and not counted"),
-    "off": (callers(state=UseState.NOT_RECORDED), "who calls it is not recorded"),
-    "a clone": (callers(state=UseState.ELSEWHERE), "its calls are not counted here"),
+    "off": (callers(state=UseState.NOT_RECORDED), "callers are not recorded"),
+    "a clone": (callers(state=UseState.ELSEWHERE), "calls are not counted here"),
 }
 
 
@@ -146,7 +146,7 @@ MOVED = {
     "no longer known": (
         COUNTED,
         callers(state=UseState.NOT_RECORDED),
-        "its approver saw complete records, and now: who calls it is not recorded",
+        "its approver saw complete records, and now: callers are not recorded",
     ),
     "approved without counts": (callers(state=UseState.NOT_RECORDED), COUNTED, ""),
     "not readable here": (COUNTED, callers(state=UseState.ELSEWHERE), ""),
