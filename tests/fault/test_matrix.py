@@ -72,9 +72,9 @@ _RUNS = [(store, verb) for store in SCENES for verb in VERBS]
 # Writing rows and keeping a graph are no verbs of the control plane; `test_engine_campaign.py` dies there. Servers die in
 # `test_serve.py`, those who take something back or countersign in `test_revocations.py`, atomic runs
 # and restores in `test_atomic_matrix.py`, ticks in `test_tick_faults.py`, what brings rows of strategies in line in
-# `tests/scenario/test_projection.py`.
+# `tests/scenario/test_projection.py`. Records of calls are in `tests/integration/serving/test_use_recorder.py`.
 _CLUSTER = ("engine.create.", "engine.migrate.", "engine.delete.", "engine.fence.")
-_OTHERS = ("engine.", "server.", "cluster_decide.", "changeset.commit.", "tick.", "strategies.")
+_OTHERS = ("engine.", "server.", "cluster_decide.", "changeset.commit.", "tick.", "strategies.", "use_record.")
 _RESTORES = {"cluster_apply.before_graph_restore", "cluster_apply.after_graph_restore"}
 _ELSEWHERE = {name for name in FAULT_POINTS if name.startswith(_OTHERS) and not name.startswith(_CLUSTER)} | _RESTORES
 
