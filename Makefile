@@ -2,7 +2,7 @@
 # make wheel  build the wheel into dist, with its SHA-256; the same commit gives the same bytes
 # make test   the tests; make test-slow for those that take longer
 # make quick ROOM=cluster/plan   the tests of one room of the package
-# make test-gitea  the tests on a real Gitea, which is built on the first run (Go, a C compiler, ten minutes); lists its calls
+# make test-gitea  the tests on a real Gitea and its runner, which are built on the first run (Go, a C compiler, ten minutes); lists its calls
 # make faults kill every verb at every fault point, let targets fail at every statement of ticks, recover, and print what that took
 # make engine-faults  kill writers of a graph at every fault point and at any moment, look at everything, print a table
 # make fuzz   compare the parsers with a second grammar on 100,000 inputs

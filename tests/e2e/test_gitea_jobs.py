@@ -69,6 +69,21 @@ def test_a_job_for_a_fork_has_secrets_only_if_the_target_says_what_it_does(actio
     assert site.reactions(said) == [site.thumbs[0]]
 
 
+def test_the_first_job_of_a_stranger_waits_for_somebody_who_may_write(known: Loop, tmp_path: Path) -> None:
+    with GiteaSite.at(known, tmp_path / "site") as site:
+        site.push("carol", "main", {p: c for p, c in made("gitea", apply_in_jobs=False).items() if p.startswith(FILES)})
+        (tmp_path / "jobs").mkdir()
+        actions = GiteaActions(site, tmp_path / "jobs")
+        actions.forget()
+        for branch in ("first", "second"):
+            site.propose_from_fork("mallory", branch, {"cluster/notes.gq": QUERY})
+            if branch == "first":
+                assert _good(actions) == []
+                actions.let_run()
+                assert [each.job for each in actions.ran] == ["plan"]
+        assert _good(actions) == ["plan"]
+
+
 def test_a_workflow_of_a_branch_reads_the_key_of_the_bot(actions: GiteaActions) -> None:
     """Which is why a server applies by default."""
     evil = (

@@ -267,6 +267,22 @@ def test_what_is_installed_is_copied_out_of_the_checkout_and_held_to_hashes(stag
     assert stage.left() == []
 
 
+@pytest.mark.parametrize("cache", ["pip", ""])
+def test_uv_of_a_runner_is_held_to_the_same_hashes(stage: Stage, cache: str) -> None:
+    """And to nothing that its variables say."""
+    stage.environ |= {"UV_NO_VERIFY_HASHES": "1", "UV_OVERRIDE": "elsewhere.txt"}
+    uv, seen = stage.log.parent / "bin" / "uv", stage.log / "uv.txt"
+    uv.write_text(f"#!/bin/sh\nprintf '%s\\n' \"$@\" > '{seen}'\nenv | grep ^UV_ >> '{seen}' || :\n")
+    uv.chmod(0o755)
+    assert stage.run(cache=cache).ok
+    words = seen.read_text().splitlines()
+    held = {"--require-hashes", "--no-config", "--only-binary=:all:", "--no-deps", "--requirement=requirements.txt"}
+    assert (words[:2], held - set(words)) == (["pip", "install"], set())
+    assert not [word for word in words if word.startswith("UV_")]
+    assert ("--no-index" in words) == bool(cache)
+    assert stage.seen("pip") == []
+
+
 @pytest.mark.parametrize("text", HOSTILE)
 def test_a_mirror_is_one_argument(stage: Stage, text: str) -> None:
     assert stage.run(index=text).ok

@@ -4,6 +4,8 @@
    none, and comments on such a request start one of those; those of `pull_request_target` get all.
 2. Up to release 1.25, each push cancels the unfinished runs of the same workflow that an earlier push of the branch started, and
    `concurrency` means nothing. Later ones do what it says.
+3. A job that a stranger's fork starts waits until somebody who may write lets it run, and that counts for this stranger from then
+   on. Those of `pull_request_target` do not wait.
 
 https://github.com/go-gitea/gitea/blob/v1.26.0/models/secret/secret.go and services/actions/notifier_helper.go there
 """
@@ -23,16 +25,37 @@ _PUSHED = ("push", "pull_request")
 
 @dataclass
 class GiteaActions(Actions):
-    """See the module; `given` are the secrets of the repository. `heeds_groups`: whether it is release 1.26 or later."""
+    """See the module; `given` are the secrets of the repository. `heeds_groups`: whether it is release 1.26 or later.
+
+    `waiting` are the events of strangers.
+    """
 
     given: Mapping[str, str] = field(default_factory=dict)
     heeds_groups: bool = False
+    waiting: list[Happening] = field(default_factory=list)
+    _let: set[str] = field(default_factory=set)
 
     place: ClassVar[str] = ".gitea/workflows"
     account: ClassVar[str] = "job"
 
     def start(self, *events: Happening) -> None:
-        super().start(*(each for event in events for each in _named(event)))
+        named = [each for event in events for each in _named(event)]
+        stopped = [each for each in named if self._waits(each)]
+        self.waiting += stopped
+        super().start(*(each for each in named if each not in stopped))
+
+    def let_run(self) -> None:
+        """Press the button that lets the jobs of strangers run."""
+        self._let.update(each.cause.by for each in self.waiting)
+        let, self.waiting = self.waiting, []
+        super().start(*let)
+
+    def _waits(self, event: Happening) -> bool:
+        """Apply rule 3."""
+        writes = self.hub.world.accounts[event.cause.by].permission in ("write", "admin")
+        return (
+            event.name == "pull_request" and self._is_foreign(event) and not writes and event.cause.by not in self._let
+        )
 
     def _replaced(self, wanted: Sequence[tuple[Happening, str, dict[str, Any]]]) -> set[tuple[int, str]]:
         if self.heeds_groups:
@@ -54,6 +77,9 @@ class GiteaActions(Actions):
 
     def _secrets_of(self, event: Happening, form: Mapping[str, Any]) -> Mapping[str, str]:
         return {} if self._is_foreign(event) else self.given
+
+    def _ended(self, event: Happening, name: str) -> None:
+        """No workflow here waits for another."""
 
     def _environ(self, event: Happening, place: Path) -> dict[str, str]:
         told = super()._environ(event, place)

@@ -56,6 +56,7 @@ _ADMIN, _ORGANIZATION = "root", "guild"
 _LONGEST_S = 60.0
 _METHODS = ("merge", "rebase", "rebase-merge", "squash", "fast-forward-only")
 _EVENTS = ("push", "pull_request", "pull_request_sync", "pull_request_comment", "pull_request_review")
+_OF_JOBS = ("workflow_job",)
 _VERDICTS = {"APPROVED": "APPROVED", "CHANGES_REQUESTED": "REQUEST_CHANGES", "COMMENTED": "COMMENT"}
 _HOP = frozenset({"connection", "transfer-encoding", "content-length", "host", "keep-alive"})
 _SETTINGS = """\
@@ -93,7 +94,11 @@ TYPE = channel
 [indexer]
 ISSUE_INDEXER_TYPE = db
 [actions]
-ENABLED = false
+ENABLED = {jobs}
+DEFAULT_ACTIONS_URL = self
+ZOMBIE_TASK_TIMEOUT = 1ms
+[cron.stop_zombie_tasks]
+SCHEDULE = @annually
 [packages]
 ENABLED = false
 [oauth2]
@@ -106,10 +111,11 @@ Form = dict[str, Any]
 
 
 class Instance:
-    """See the module."""
+    """See the module. With `jobs`, it has Actions, whose own actions are those of its own repositories."""
 
-    def __init__(self, program: Path, folder: Path) -> None:
+    def __init__(self, program: Path, folder: Path, *, jobs: bool = False) -> None:
         self.folder = folder
+        self.jobs = jobs
         self._program = str(program)
         self._count = count(1)
         self._tokens: dict[tuple[str, tuple[str, ...]], str] = {}
@@ -125,6 +131,7 @@ class Instance:
             user=subprocess.run(["id", "-un"], capture_output=True, text=True, check=True).stdout.strip(),
             static=f"STATIC_ROOT_PATH = {static}" if static else "",
             secret=self._internal,
+            jobs="true" if jobs else "false",
         )
         (folder / "app.ini").write_text(settings)
         self._environ = {"PATH": os.environ["PATH"], "HOME": str(folder), "GIT_CONFIG_NOSYSTEM": "1"}
@@ -156,6 +163,20 @@ class Instance:
         if answer.status_code >= 400 and answer.status_code not in admits:
             raise RefusedError(answer.status_code, f"{method} {path}: {answer.text}")
         return answer.json() if answer.content else None
+
+    def admin(self, method: str, path: str, form: Any = None, *, admits: Sequence[int] = ()) -> Any:
+        """What the administrator does."""
+        return self.call(_ADMIN, method, path, form, admits=admits)
+
+    def press(self, path: str) -> None:
+        """What the administrator does on a page where the API has nothing for it."""
+        with httpx.Client(base_url=self.url, timeout=_LONGEST_S) as browser:
+            browser.post("/user/login", data={"user_name": _ADMIN, "password": self._password})
+            browser.post(path).raise_for_status()
+
+    def text(self, path: str) -> str:
+        """A file that the API has."""
+        return self._people.get(f"/api/v1{path}").raise_for_status().text
 
     def token(self, login: str, scopes: Iterable[str] = ("all",)) -> str:
         """A token of an account with these scopes, made when first asked for."""
@@ -234,13 +255,16 @@ class Instance:
 
 
 @cache
-def instance() -> Instance:
-    """The one of this process; it ends when the process ends. Skips the test that asks where there is no program."""
-    program = gitea_program.installed()
+def instance(*, jobs: bool = False) -> Instance:
+    """The one of this process, or the one with jobs; it ends when the process ends.
+
+    Skips the test that asks where there is no program.
+    """
+    program = gitea_program.SERVER.installed()
     if program is None:
-        pytest.skip(gitea_program.MISSING)
+        pytest.skip(gitea_program.SERVER.missing)
     folder = Path(tempfile.mkdtemp(prefix="gitops-gitea-", dir=os.environ.get("PYTEST_DEBUG_TEMPROOT")))
-    made = Instance(program, folder)
+    made = Instance(program, folder, jobs=jobs)
 
     def stop() -> None:
         made.stop()
@@ -538,7 +562,8 @@ class RealGitea(World):
     def hook(self, url: str) -> None:
         """Let the server send webhooks there."""
         config = {"url": url, "content_type": "json", "secret": SECRET}
-        self.ask("POST", "/hooks", {"type": "gitea", "config": config, "events": list(_EVENTS), "active": True})
+        events = [*_EVENTS, *(_OF_JOBS if self.at.jobs else ())]
+        self.ask("POST", "/hooks", {"type": "gitea", "config": config, "events": events, "active": True})
 
     def all_delivered(self) -> list[Delivered]:
         """All webhooks, in the order in which they arrived."""
@@ -551,6 +576,18 @@ class RealGitea(World):
         with self._arrived:
             self._deliveries.append(Delivered({name.lower(): value for name, value in headers.items()}, body))
             self._arrived.notify_all()
+
+    def told_of_jobs(self) -> int:
+        """How many webhooks about jobs have arrived."""
+        with self._arrived:
+            return sum(each.event in _OF_JOBS for each in self._deliveries)
+
+    def more_of_jobs(self, known: int, longest_s: float) -> int:
+        """Wait until more of them have arrived: how many there are."""
+        with self._arrived:
+            if not self._arrived.wait_for(lambda: self.told_of_jobs() > known, longest_s):
+                raise AssertionError(f"no job got further for {longest_s:.0f} seconds")
+            return self.told_of_jobs()
 
     def delivered(self, right: Callable[[Delivered], bool], times: int = 1) -> list[Delivered]:
         """Wait until so many webhooks are right; returns those."""

@@ -233,10 +233,12 @@ class GiteaSite(Site):
 class RealGiteaSite(GiteaSite):
     """The same on a real Gitea, where one is installed."""
 
+    with_jobs: ClassVar[bool] = False
+
     @classmethod
     def at(cls, loop: Loop, jobs: Path) -> Self:
         """Take a loop there: the server's own repository gets its branches, and takes its place."""
-        world = RealGitea(instance())
+        world = RealGitea(instance(jobs=cls.with_jobs))
         for who in EVERYBODY:
             world.join(who, "none" if who in ("mallory", "bot") else "write")
             world.lend(token_of(who), who)
