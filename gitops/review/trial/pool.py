@@ -3,8 +3,9 @@
 1. A worker is a new process, because the Lance driver does not survive a fork. It has its own session and process
    group, so that everything it starts is killed with it.
 2. Its environment contains no variable of the parent, so no token, key, agent or home, except for those that the
-   caller passes so that it can reach the storage of graphs. Its working directory and
-   `TMPDIR` are its own empty folder.
+   caller passes so that it can reach the storage of graphs, and the one without which the interpreter may not start:
+   a Python that a job has set up finds its own library by `LD_LIBRARY_PATH`. Its working directory and `TMPDIR` are
+   its own empty folder.
 3. The worker limits itself before it sees a job: memory, processor time, file size, processes, no new privileges. See
    `child`.
 4. A job has a deadline, at which its process group is killed. A worker that fails a job is replaced, and the next job
@@ -49,6 +50,7 @@ _CHUNK = 1 << 16
 _CODE = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from gitops.review.trial.child import main; main()"
 # The engine's threads would otherwise grow with the machine, in each worker.
 _SETTINGS = {"LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1", "LANCE_LOG": "lance=off"}
+_OF_THE_INTERPRETER = ("LD_LIBRARY_PATH",)
 
 
 class TrialFailure(StrEnum):
@@ -291,13 +293,14 @@ class _Worker:
         self._folder = folder
         self._stopped = stopped
         path = json.dumps([entry for entry in sys.path if entry.startswith("/")])
+        interpreter = {name: os.environ[name] for name in _OF_THE_INTERPRETER if os.environ.get(name)}
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-c", _CODE, path],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             cwd=folder,
-            env={**storage, **_SETTINGS, "TMPDIR": str(folder)},
+            env={**interpreter, **storage, **_SETTINGS, "TMPDIR": str(folder)},
             start_new_session=True,
             bufsize=0,
         )

@@ -22,6 +22,7 @@ def answers(*jobs, setup=None, workers=1, limits=QUICK, program=PROBE, budget_s=
 def test_a_worker_sees_no_secret_and_holds_its_limits(monkeypatch):
     for name in ("GITHUB_TOKEN", "SSH_AUTH_SOCK", "AWS_SECRET_ACCESS_KEY", "HOME", "PATH", "PYTHONPATH"):
         monkeypatch.setenv(name, "the-secret")
+    monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
     held = os.open("/etc/hostname", os.O_RDONLY)
     os.set_inheritable(held, True)
     (found,) = answers({"surroundings": 0})
@@ -35,6 +36,12 @@ def test_a_worker_sees_no_secret_and_holds_its_limits(monkeypatch):
     assert seen["limits"]["RLIMIT_FSIZE"] == [2**20, 2**20]
     assert seen["limits"]["RLIMIT_CORE"] == [0, 0]
     assert len(seen["open"]) <= 5  # standard streams, the answers, and the folder that is being listed
+
+
+def test_a_python_that_finds_its_library_by_a_variable_starts_a_worker(monkeypatch):
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/opt/python/lib")
+    (found,) = answers({"surroundings": 0})
+    assert found.value["environment"]["LD_LIBRARY_PATH"] == "/opt/python/lib"
 
 
 def test_answers_come_back_and_what_is_printed_does_not_disturb_them():
