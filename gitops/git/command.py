@@ -25,7 +25,6 @@ from __future__ import annotations
 import os
 import selectors
 import subprocess
-import tempfile
 import time
 import weakref
 from collections.abc import Mapping, Sequence
@@ -251,14 +250,18 @@ def run_program(
     stdin: bytes = b"",
     timeout_s: float = 60.0,
     folder: str | None = None,
+    max_output: int = MAX_OUTPUT,
+    failed: Code = Code.GIT_FAILED,
+    too_large: Code = Code.GIT_FAILED,
 ) -> Output:
     """Run one program in `folder` (default: the working folder), with `stdin` as its input, and wait until it ends.
 
-    The output is limited to `MAX_OUTPUT` bytes, and messages beyond 64 KiB are dropped. The program stays in our process
-    group, so that ssh and ssh-keygen can prompt on the terminal. Raises UsageError `git_failed` if the program does not
-    exist, GitopsError `git_failed` if it writes too much.
+    The output is limited to `max_output` bytes, and messages beyond 64 KiB are dropped. The program stays in our process
+    group, so that ssh and ssh-keygen can prompt on the terminal. Raises UsageError with the code `failed` if the program
+    does not exist, GitopsError `too_large` if it writes too much.
     """
-    with tempfile.TemporaryFile() as source:
+    # In memory, because the input can contain secrets. Unlike a pipe, it needs no thread that writes it.
+    with open(os.memfd_create("stdin"), "w+b") as source:  # noqa: PTH123 - it has no path
         source.write(stdin)
         source.seek(0)
         try:
@@ -272,10 +275,12 @@ def run_program(
                 close_fds=True,
             )
         except (OSError, ValueError) as error:
-            raise UsageError(Code.GIT_FAILED, f"cannot start {argv[0]}: {error}") from error
+            raise UsageError(failed, f"cannot start {argv[0]}: {error}") from error
     with process:
         try:
-            stdout, stderr, in_time = _collect(process, argv[0], time.monotonic() + timeout_s)
+            stdout, stderr, in_time = _collect(process, time.monotonic() + timeout_s, max_output)
+            if len(stdout) > max_output:
+                raise GitopsError(too_large, f"{argv[0]} wrote more than {max_output} bytes")
             if in_time:
                 process.wait(_GRACE_S)
         except subprocess.TimeoutExpired:
@@ -285,8 +290,8 @@ def run_program(
     return Output(process.returncode, stdout, stderr.decode("utf-8", "replace"), timed_out=not in_time)
 
 
-def _collect(process: subprocess.Popen[bytes], program: str, deadline: float) -> tuple[bytes, bytes, bool]:
-    """Read both pipes until they end or the time is up."""
+def _collect(process: subprocess.Popen[bytes], deadline: float, max_output: int) -> tuple[bytes, bytes, bool]:
+    """Read both pipes until they end, the time is up, or there is too much output."""
     assert process.stdout is not None  # noqa: S101 - both were asked for
     assert process.stderr is not None  # noqa: S101
     stdout, stderr = bytearray(), bytearray()
@@ -304,8 +309,8 @@ def _collect(process: subprocess.Popen[bytes], program: str, deadline: float) ->
                     selector.unregister(pipe)
                 key.data.extend(chunk)
             del stderr[_MAX_STDERR:]
-            if len(stdout) > MAX_OUTPUT:
-                raise GitopsError(Code.GIT_FAILED, f"{program} wrote more than {MAX_OUTPUT} bytes")
+            if len(stdout) > max_output:
+                break
     return bytes(stdout), bytes(stderr), True
 
 

@@ -1,0 +1,228 @@
+"""The port to machines over ssh or on this machine. One instance belongs to one run, and has one connection for each host."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from itertools import count
+from types import TracebackType
+from typing import Self
+
+from gitops.cluster.hosts.compare import ObservedItem, Sight
+from gitops.cluster.hosts.port import HostStep
+from gitops.cluster.model.address import Address, item_address
+from gitops.cluster.model.change import Action
+from gitops.cluster.model.host import Connection, Item, ItemType, env_file
+from gitops.cluster.model.plan import FENCE, PACKAGES, RELOAD, NodeOutcome, NodeResult
+from gitops.core.codes import Code
+from gitops.core.diagnostics import Diagnostic, Diagnostics, Severity
+from gitops.core.errors import GitopsError
+from gitops.hosts import actions
+from gitops.hosts.channel import Channel, open_channel
+from gitops.hosts.facts import HostFacts, PathFact
+from gitops.hosts.observation import observe
+from gitops.hosts.perform import ActionResult, perform
+from gitops.hosts.probe import HostOwner, probe
+from gitops.hosts.script import Script
+from gitops.hosts.ssh_config import SshLogin
+
+SecretReader = Callable[[str, str], bytes]
+"""Returns the value of a secret, by its name and the host that gets it. Raises GitopsError if the host can't have it."""
+_KEEPS = "keep"
+# A restart belongs to what a host does to take a change back.
+_REVERTING_S = 5
+
+
+class HostProvider:
+    """Reads and changes machines for one run. Implements `gitops.cluster.hosts.port.HostPort`.
+
+    Use it as a context manager: connections are opened when they are needed and closed at its end.
+    """
+
+    def __init__(
+        self,
+        hosts: Mapping[str, Connection],
+        owner: HostOwner,
+        login: SshLogin,
+        secrets: SecretReader,
+        *,
+        run: str,
+        new_key: Callable[[], bytes],
+        wait: Callable[[float], None],
+        confirm_s: int = 60,
+    ) -> None:
+        """`hosts` are the declared hosts by name, for those that are reached through others.
+
+        `run` is the id of this run. `new_key` returns 32 random bytes. `wait` waits for a number of seconds.
+        `confirm_s` is the number of seconds after which a host takes back a change that could lock this program out.
+        """
+        self._confirm_s = confirm_s
+        self._hosts, self._owner, self._login, self._secrets = hosts, owner, login, secrets
+        self._run, self._new_key, self._wait = run, new_key, wait
+        self._intents = count(1)
+        self._guard = threading.Lock()
+        self._channels: dict[str, Channel] = {}
+        self._closing = ExitStack()
+        self._before: dict[Address, str] = {}
+        self.facts: dict[str, HostFacts] = {}
+        """What each host that was probed says about itself."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._closing.close()
+
+    def probe(self, connection: Connection, items: Sequence[Item]) -> Mapping[Address, ObservedItem]:
+        """Return what the host has in place of these items, in one round trip. Raises GitopsError.
+
+        A later change of an item is refused by the host if the item is no longer as it was seen here.
+        """
+        facts = probe(self._channel(connection), items, self._owner)
+        if not facts.is_supported:
+            name = facts.system.get("PRETTY_NAME", "an unknown system")
+            detail = f"the host runs {name}; only Debian and its relatives are supported"
+            raise GitopsError(Code.HOST_UNSUPPORTED, detail, path=f"host.{connection.name}")
+        found = {item_address(each.host, each.type, each.id): observe(each, facts) for each in items}
+        with self._guard:
+            self.facts[connection.name] = facts
+            for each in items:
+                if each.path is not None and found[_address(each)].sight is not Sight.UNREADABLE:
+                    there = facts.paths[each.path]
+                    self._before[_address(each)] = there.before if isinstance(there, PathFact) else actions.ABSENT
+        return found
+
+    def act(self, step: HostStep) -> NodeResult:
+        """Carry out one step. A lost connection whose result stays unknown is INDETERMINATE."""
+        problems = Diagnostics()
+        place = step.node.id
+        turn = actions.Turn(
+            owner=self._owner,
+            fence=actions.fence_of(step.fence, self._run),
+            intent=f"{self._run}-{next(self._intents)}",
+            node=place,
+            confirm_s=0 if step.confirm is None else self._confirm_s,
+        )
+        try:
+            script = self._script(step, turn)
+            if script is None:
+                return NodeResult(place, NodeOutcome.UNCHANGED)
+            result = perform(self._channel(step.connection), script, self._wait)
+            kept = step.confirm is None or not result.begun or self._confirm(step.connection, turn)
+        except GitopsError as error:
+            problems.add_error(error)
+            lost = error.code in (Code.HOST_CONNECTION_LOST, Code.HOST_TIMED_OUT)
+            outcome = NodeOutcome.INDETERMINATE if lost else NodeOutcome.FAILED
+            return NodeResult(place, outcome, tuple(problems))
+        if not kept:
+            detail = f"over a new connection, {step.confirm} did not let the change be confirmed; it was taken back"
+            problems.add(Code.HOST_CHANGE_REVERTED, place, detail)
+            return NodeResult(place, NodeOutcome.FAILED, tuple(problems))
+        return _node_result(place, result)
+
+    def _channel(self, connection: Connection) -> Channel:
+        with self._guard:
+            if connection.name not in self._channels:
+                opened = open_channel(connection, self._hosts, self._login)
+                self._channels[connection.name] = self._closing.enter_context(opened)
+            return self._channels[connection.name]
+
+    def _confirm(self, connection: Connection, turn: actions.Turn) -> bool:
+        """Confirm a guarded change over a new connection. Returns False if the host has taken it back.
+
+        Raises GitopsError if the host cannot be reached even after it should have taken the change back.
+        """
+        script = actions.confirm(turn)
+        try:
+            with open_channel(connection, self._hosts, self._login) as fresh:
+                return fresh.run(script)["result"] == b"kept"
+        except GitopsError:
+            self._wait(self._confirm_s + _REVERTING_S)
+        with open_channel(connection, self._hosts, self._login) as fresh:
+            return fresh.run(script)["result"] == b"kept"
+
+    def _script(self, step: HostStep, turn: actions.Turn) -> Script | None:
+        """Return the script of a step, None if nothing has to change on the host. Raises GitopsError."""
+        if step.node.kind == FENCE:
+            return actions.take_over(self._owner, step.fence, self._run, self._new_key())
+        if step.node.kind == RELOAD:
+            return actions.reload_units(turn)
+        if step.node.kind == PACKAGES:
+            return actions.change_packages(step.members, turn)
+        if step.item is None:
+            return None
+        return self._item_script(step, step.item, turn)
+
+    def _item_script(self, step: HostStep, item: Item, turn: actions.Turn) -> Script | None:
+        remove = step.action is Action.DELETE
+        if remove and item.attributes.get("on_remove") == _KEEPS:
+            return None
+        match item.type:
+            case ItemType.PACKAGE:
+                # Packages are installed by the batch before; this step is only for those that are removed.
+                return actions.change_packages([item], turn, remove=True) if remove else None
+            case ItemType.GROUP:
+                return actions.change_group(item, turn, remove=remove)
+            case ItemType.USER:
+                return actions.change_user(item, turn, remove=remove)
+            case ItemType.SERVICE:
+                return actions.change_service(item, turn, recorded=step.before is not None, remove=remove)
+            case ItemType.READY:
+                return None if remove else actions.await_ready(item, turn)
+        before = self._seen(step.connection, item)
+        if remove:
+            return actions.remove_path(item, before, turn)
+        if item.type is ItemType.SYMLINK:
+            return actions.link(item, before, turn)
+        if item.type is ItemType.DIRECTORY:
+            return actions.make_directory(item, before, turn)
+        return actions.write(item, self._content(step, item), before, turn)
+
+    def _seen(self, connection: Connection, item: Item) -> str:
+        """Return what was seen at an item's path. Asks the host if this run hasn't yet. Raises GitopsError."""
+        with self._guard:
+            known = self._before.pop(_address(item), None)
+        if known is not None:
+            return known
+        found = self.probe(connection, [item])[_address(item)]
+        with self._guard:
+            known = self._before.pop(_address(item), None)
+        if known is None:
+            raise GitopsError(Code.HOST_ACTION_FAILED, found.detail, path=_address(item))
+        return known
+
+    def _content(self, step: HostStep, item: Item) -> bytes:
+        values = {name: self._secrets(name, item.host) for name in item.secrets}
+        if item.type is ItemType.ENV:
+            stated = item.attributes
+            secret = {key: _one_line(values[name], name, item) for key, name in stated["secrets"].items()}
+            return env_file({**stated["set"], **secret})
+        stated = item.attributes["content"]
+        return values[stated["secret"]] if "secret" in stated else step.content(stated["sha256"])
+
+
+def _address(item: Item) -> Address:
+    return item_address(item.host, item.type, item.id)
+
+
+def _one_line(value: bytes, name: str, item: Item) -> str:
+    """Return a secret's value for an env file. Raises GitopsError `host_env_invalid`, whose text doesn't contain it."""
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        text = "\0"
+    if {"\n", "\r", "\0"} & set(text):
+        detail = f"the secret {name} is not one line of text, so no variable can have it"
+        raise GitopsError(Code.HOST_ENV_INVALID, detail, path=_address(item))
+    return text
+
+
+def _node_result(place: str, result: ActionResult) -> NodeResult:
+    outcome = NodeOutcome.DONE if result.done else NodeOutcome.FAILED
+    if result.code is None:
+        return NodeResult(place, outcome)
+    severity = Severity.WARNING if result.done else Severity.ERROR
+    return NodeResult(place, outcome, (Diagnostic(result.code, severity, place, result.detail),))
