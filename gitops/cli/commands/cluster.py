@@ -21,7 +21,7 @@ from gitops.cli.commands.arguments import (
 )
 
 _CLUSTER, _APPROVING, _TEXTS = "gitops.cli.cluster", "gitops.cli.approving", "gitops.cli.texts"
-_POLICY, _STRATEGIES = "gitops.cli.policy", "gitops.cli.strategies"
+_POLICY, _STRATEGIES, _HOSTS = "gitops.cli.policy", "gitops.cli.strategies", "gitops.cli.hosts"
 _READ, _WRITE, _UNLOCK = (f"{_CLUSTER}:to_{what}" for what in ("read", "write", "unlock"))
 _NO_CACHE = flag("--no-cache", "compile everything, without reading or writing the cache")
 _APPROVAL_ID = Argument("approval", "APPROVAL_ID", "id of the approval: the last part of its branch name")
@@ -402,8 +402,9 @@ JSON_SCHEMA = Command(
     "gitops.cli.json_schema:print_schema",
     Argument(
         "document",
-        ("cluster", "gitops", "policy", "policy-tests", "tests"),
-        "cluster.yaml, gitops.yaml, an access policy, its tests in policy.tests.yaml, or a test file NAME.test.yaml",
+        ("cluster", "gitops", "hosts", "policy", "policy-tests", "tests"),
+        "cluster.yaml, gitops.yaml, a resource file of hosts, an access policy, its tests in policy.tests.yaml, "
+        "or a test file NAME.test.yaml",
     ),
     json=False,
 )
@@ -518,6 +519,57 @@ POLICY = Command(
     ),
 )
 
+
+# -- hosts -------------------------------------------------------------------------------------------------------------
+
+_HOST = Argument("host", "HOST", "name of a host in cluster.yaml (default: all)", nargs="?")
+_HOST_CODES = "exit codes: 0 done; 1 a problem on a host or in the folder; 2 wrong usage"
+
+HOSTS = Command(
+    "hosts",
+    "read the machines that cluster.yaml declares; changes nothing on them",
+    commands=(
+        Command(
+            "check",
+            "connect to hosts and check their keys, rights, system, programs, disk and clock",
+            f"{_HOSTS}:check",
+            _HOST,
+            FOLDER,
+            epilog=_HOST_CODES,
+        ),
+        Command(
+            "facts",
+            "show what hosts are, and which items on them are as declared",
+            f"{_HOSTS}:facts",
+            _HOST,
+            FOLDER,
+            epilog=_HOST_CODES,
+        ),
+        Command(
+            "describe",
+            "print items that a host has, as a resource file to paste; leaves out the content of private files",
+            f"{_HOSTS}:describe",
+            Argument("host", "HOST", "name of a host in cluster.yaml"),
+            Argument("item", "ITEM", "type and id, such as file./etc/motd, user.deploy or package.nginx", nargs="+"),
+            FOLDER,
+            epilog=_HOST_CODES,
+        ),
+        Command(
+            "trust",
+            "print the line for hosts/known_hosts if a host has the key with a fingerprint",
+            f"{_HOSTS}:trust",
+            Argument("host", "HOST", "name of a host in cluster.yaml"),
+            Argument(
+                "--fingerprint",
+                "SHA256:TEXT",
+                "fingerprint of the key, as `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub` prints it on the host",
+                required=True,
+            ),
+            FOLDER,
+            epilog=_HOST_CODES,
+        ),
+    ),
+)
 
 # -- replica strategies ------------------------------------------------------------------------------------------------
 
