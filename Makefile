@@ -144,6 +144,7 @@ docs: $(READY)
 	$(PY) -m tests.support.cli_page
 	$(PY) -m tests.support.rules_page
 	$(PY) -m tests.support.keys_page
+	$(PY) -m tests.support.hosts_page
 	$(PY) -m tests.support.openapi_page
 	$(PY) -m tests.support.verbs_page
 	$(PY) -m tests.support.limits_page

@@ -483,6 +483,7 @@ _WORDS = {
     "compute.targets.*.kind": ("materialize",),
     "compute.targets.*.prune": _TRUTH,
     "compute.strategies.*.experimental": _TRUTH,
+    "hosts.*.transport": ("ssh", "local"),
     **{key: form_of(row).values for key, row in KEY_ROWS.items()},
 }
 # YAML 1.1 and other languages use these words for true and false.
@@ -492,9 +493,11 @@ _FILE_ENDINGS = {
     "graphs.*.queries": (QUERIES, "/"),
     "graphs.*.queries.*.file": (QUERIES,),
     "policies.*.file": (".yaml", ".yml"),
+    "hosts.*.resources": (".yaml", ".yml"),
 }
 _PRINCIPALS = frozenset(key for key, row in KEY_ROWS.items() if form_of(row).names == "principals")
 _TARGET = "compute.strategies.*.target"
+_JUMP = "hosts.*.jump"
 _BOUND, _CLUSTER_FOLDER = "policies.*.applies_to", "clusters.path"
 
 
@@ -503,6 +506,8 @@ def value_items(file: EditorFile, view: ClusterView, key: str) -> Iterator[Compl
     yield from (CompletionItem(word, VALUE) for word in _WORDS.get(key, ()))
     if key == _TARGET:
         yield from (CompletionItem(name, VALUE, "target") for name in view.names("compute", "targets"))
+    if key == _JUMP:
+        yield from (CompletionItem(name, VALUE, "host") for name in view.names("hosts"))
     if key == _BOUND:
         yield CompletionItem("cluster", VALUE, documentation="The whole cluster.")
         yield from (CompletionItem(name, SymbolKind.NODE, "graph") for name in view.names("graphs"))

@@ -646,4 +646,4 @@ class ClusterAt:
             vouched=position.vouched(tree, repository.compiler(), self.plain),
             undoes=self.undoes,
         )
-        return by_rule(made, self.config.apply)
+        return by_rule(made, self.config.apply, self.config.hosts)

@@ -19,9 +19,10 @@ _TABLES = ("core/codes.py", "serving/answers.py")
 _FEW_WORDS = 3
 _JOINS = (": ", "; ", ". ", ", and ", ", ", " (", " known: ")
 _OF_THE_SYSTEM = frozenset(f"{os.strerror(number)} ({name})" for number, name in errno.errorcode.items())
-# Git, ssh-keygen, a database, a line for a shell, and the parsers of JSON and of Python's imports.
+# Git, ssh-keygen, sudo, a database, a line for a shell, and the parsers of JSON and of Python's imports.
 _OF_OTHERS = re.compile(
-    r"fatal: .*|error: .*|permission denied for table .*|gitops hook run .*|incorrect passphrase .*|Expecting \S+( \S+)*|"
+    r"fatal: .*|error: .*|sudo: .*|"
+    r"permission denied for table .*|gitops hook run .*|incorrect passphrase .*|Expecting \S+( \S+)*|"
     r"No module named '\S+'"
 )
 

@@ -126,6 +126,13 @@ def _preview_rows(before: TrustRoot, after: TrustRoot) -> Iterator[_Difference]:
     yield from (("previews show rows of", each, None, False) for each in sorted(old - new))
 
 
+def _host_secrets(before: TrustRoot, after: TrustRoot) -> Iterator[_Difference]:
+    old, new = ({each.name: str(each) for each in root.host_secrets} for root in (before, after))
+    for name in sorted(old.keys() | new.keys()):
+        if old.get(name) != new.get(name):
+            yield "secret of hosts", old.get(name), new.get(name), name in new
+
+
 def _approvers(root: TrustRoot) -> frozenset[str]:
     """Return the people who may approve, including people that no rule lists."""
     speaking = {signer.principals[0] for signer in root.signers if signer.key not in root.revoked}
@@ -171,6 +178,7 @@ _OWN_WORDS: Mapping[str, _Compare] = MappingProxyType(
         "accounts": _accounts,
         "issuers": _issuers,
         "preview_rows": _preview_rows,
+        "host_secrets": _host_secrets,
     }
 )
 """Attributes of `TrustRoot` whose differences need more than the two values of a rule."""

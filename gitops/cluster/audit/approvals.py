@@ -14,6 +14,7 @@ Checks approvals, emergencies and countersignatures in order; the first failure 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from gitops.cluster.approvals.decisions import (
@@ -31,9 +32,11 @@ from gitops.cluster.ledger.chain import VerifiedEntry
 from gitops.cluster.ledger.evidence import read_decision_evidence
 from gitops.cluster.ledger.layout import blob_key
 from gitops.cluster.ledger.schemas import recorded_schema
-from gitops.cluster.model.address import Address, Kind
+from gitops.cluster.model.address import Address, Kind, of_kind
 from gitops.cluster.model.approval import DecisionEvidence, DecisionKind
 from gitops.cluster.model.change import Action, Change, Disposition, GateName, Reason, Tier
+from gitops.cluster.model.host import Connection, Item
+from gitops.cluster.model.host_rules import HostDifference, read_form
 from gitops.cluster.model.kinds import Gate, Situation, gate_of
 from gitops.cluster.model.ledger import (
     RULES_OF_0_2_1,
@@ -323,6 +326,7 @@ def check_gates(walk: Walk, found: VerifiedEntry, state: LedgerState) -> None:
         gapped=_gapped(walk, found, changes),
         widened=_widened(walk, found, state, changes),
         breaking=_breaking(walk, found, state, changes),
+        hosts=_hosts(walk, found, changes),
     )
     for listed, change in zip(applied, changes, strict=True):
         gate = gate_of(change, situation)
@@ -453,6 +457,38 @@ def _gapped(walk: Walk, found: VerifiedEntry, changes: Iterable[Change]) -> froz
         name: walk.reader.read(found.commit.tree, blob_key(name, after) or "") for name, after in strategies.items()
     }
     return frozenset(drops_first(Resource(name, strategies[name], data=text) for name, text in texts.items() if text))
+
+
+def _hosts(walk: Walk, found: VerifiedEntry, changes: Sequence[Change]) -> Mapping[Address, HostDifference]:
+    """Return what each change of a host or item changes, from the forms in the catalogs before and after an entry."""
+    addresses = of_kind((change.address for change in changes), Kind.HOST)
+    if not addresses:
+        return {}
+    forgotten = _situation(found).forgotten
+    trees = (None if walk.previous is None else walk.previous.commit.tree, found.commit.tree)
+
+    def form(address: Address, tree: str | None, digest: str | None) -> Connection | Item | None:
+        key = None if digest is None or tree is None else blob_key(address, digest)
+        with suppress(GitopsError, ValueError):
+            content = None if key is None or tree is None else walk.reader.read(tree, key)
+            return None if content is None else read_form(content, item=address.item is not None)
+        return None
+
+    differences = {}
+    for change in changes:
+        if change.address in addresses:
+            before, after = (
+                form(change.address, tree, digest)
+                for tree, digest in zip(trees, (change.before, change.after), strict=True)
+            )
+            differences[change.address] = HostDifference(
+                before,
+                after,
+                unknown=(before is None) != (change.before is None) or (after is None) != (change.after is None),
+                forgotten=change.address.host in forgotten,
+                gates_units=found.before.host_gate_commands,
+            )
+    return differences
 
 
 def _source(reader: GitReader, tree: str, state: LedgerState) -> AccessSource:

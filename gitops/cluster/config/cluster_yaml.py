@@ -6,15 +6,17 @@ The loader checks the declared items themselves (files, graphs in policy binding
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
+from typing import Any
 
 from gitops.cluster.config.declaration import (
     CONFIG_FILE,
     DeclaredCluster,
-    DeclaredCompute,
     DeclaredGraph,
     DeclaredQuery,
     DeclaredRestore,
+    DeclaredSection,
     DeclaredText,
     Header,
     QueryRegistry,
@@ -190,6 +192,7 @@ class _ClusterReader:
             },
             restores=tuple(self._restore(key, node, top) for key, node in self._named(top.get("restores"), "restores")),
             compute=self._compute(top.get("compute")),
+            hosts=self._hosts(top.get("hosts")),
         )
         return None if self._found.has_errors else cluster
 
@@ -259,23 +262,38 @@ class _ClusterReader:
             self._wrong(types, f"{path}.types", f"expected a list of types, got {_what(types)}", fix=fix)
         return DeclaredRestore(_text(key), number, names)
 
-    def _compute(self, node: YamlNode | None) -> DeclaredCompute | None:
+    def _compute(self, node: YamlNode | None) -> DeclaredSection | None:
         if node is None or is_absent(node):
             return None
         # Most folders have no compute clusters, and building their forms takes time.
-        from gitops.cluster.config.compute import compute_form, place_of, read_compute
-        from gitops.cluster.config.rule_forms import REQUIRED, Refused
+        from gitops.cluster.config.compute import compute_form, read_compute
 
         for key, below in node.entries if isinstance(node, YamlMap) else ():
             if key.text in ("targets", "strategies") and isinstance(below, YamlMap):
                 self._named(below, f"compute.{key.text}")
+        return self._section("compute", node, lambda plain: compute_form(read_compute(plain)))
+
+    def _hosts(self, node: YamlNode | None) -> DeclaredSection | None:
+        if node is None or is_absent(node):
+            return None
+        # Most folders have no hosts.
+        from gitops.cluster.config.hosts import hosts_form, read_hosts
+
+        if isinstance(node, YamlMap):
+            self._named(node, "hosts")
+        return self._section("hosts", node, lambda plain: hosts_form(read_hosts(plain)))
+
+    def _section(self, name: str, node: YamlNode, read: Callable[[object], dict[str, Any]]) -> DeclaredSection | None:
+        """Return a section whose plain value `read` turns into its JSON form. It raises Refused for another one."""
+        from gitops.cluster.config.rule_forms import REQUIRED, Refused, place_in
+
         try:
-            return DeclaredCompute(compute_form(read_compute(to_plain(node))), node)
+            return DeclaredSection(read(to_plain(node)), node)
         except Refused as refused:
             for place, message in refused.problems:
-                path, source = place_of(node, place, message)
-                above, _, name = path.rpartition(".")
-                fix = f"add the line {name}: VALUE, indented below {above}" if message == REQUIRED else None
+                path, source = place_in(name, node, place, message)
+                above, _, key = path.rpartition(".")
+                fix = f"add the line {key}: VALUE, indented below {above}" if message == REQUIRED else None
                 self._found.add(Code.INVALID_CLUSTER_YAML, CONFIG_FILE, f"{path}: {message}", source=source, fix=fix)
             return None
 

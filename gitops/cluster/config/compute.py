@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-from gitops.cluster.config.declaration import CONFIG_FILE
 from gitops.cluster.config.rule_forms import (
     CHOSEN_KEY,
     Form,
@@ -23,7 +22,7 @@ from gitops.cluster.config.rule_forms import (
     keyed,
     mapping,
     optional,
-    place_problem,
+    place_in,
     schema_of,
     text,
     truth,
@@ -43,7 +42,7 @@ from gitops.cluster.model.resource import Resource
 from gitops.cluster.model.strategy import Burst, IdleSuspend, Limits, ShrinkToFit, StrategyRule, TargetSize, type_of
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
-from gitops.core.diagnostics import Diagnostics, SourceRef
+from gitops.core.diagnostics import Diagnostics
 from gitops.core.documents.forms import is_line
 from gitops.database.language.suggest import did_you_mean
 from gitops.database.language.yaml import YamlNode, shown
@@ -351,15 +350,8 @@ def compute_resources(declared: ComputeSection) -> dict[Address, Resource]:
 def check_compute(declared: ComputeSection, section: Callable[[], YamlNode], found: Diagnostics) -> None:
     """Report contradictions with their places in `cluster.yaml`. `section` is called only if there is a problem."""
     for code, place, message in _problems(declared):
-        path, source = place_of(section(), place, message)
+        path, source = place_in("compute", section(), place, message)
         found.add(code, path, message, source=source)
-
-
-def place_of(section: YamlNode, place: Place, message: str) -> tuple[str, SourceRef]:
-    """Return the dotted path of a problem below the section, and its place in `cluster.yaml`."""
-    line, column, _ = place_problem(section, place, message)
-    path = ".".join(("compute", *(shown(str(step)) for step in place if step != CHOSEN_KEY)))
-    return path, SourceRef(CONFIG_FILE, line, column)
 
 
 def _problems(declared: ComputeSection) -> Iterator[tuple[Code, Place, str]]:

@@ -102,8 +102,8 @@ class DeclaredRestore(NamedTuple):
     types: tuple[Text, ...]
 
 
-class DeclaredCompute(NamedTuple):
-    """The `compute` section, in the JSON form of `gitops.cluster.config.compute` and as written in the document."""
+class DeclaredSection(NamedTuple):
+    """A section that forms read, in its JSON form (see `compute` and `hosts` here) and as written in the document."""
 
     form: Mapping[str, Any]
     section: YamlNode
@@ -125,7 +125,8 @@ class DeclaredCluster:
     graphs: tuple[DeclaredGraph, ...] = ()
     texts: Mapping[str, tuple[DeclaredText, ...]] = field(default_factory=lambda: MappingProxyType({}))
     restores: tuple[DeclaredRestore, ...] = ()
-    compute: DeclaredCompute | None = None
+    compute: DeclaredSection | None = None
+    hosts: DeclaredSection | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +191,8 @@ def config_form(cluster: DeclaredCluster) -> dict[str, Any]:
         }
     if cluster.compute is not None:
         form["compute"] = cluster.compute.form
+    if cluster.hosts is not None:
+        form["hosts"] = cluster.hosts.form
     return form
 
 

@@ -1,7 +1,8 @@
 """Compares the declarations of two states of a cluster folder. The cost depends only on the differences.
 
 Only graphs and texts whose declaration or files differ are loaded. All others have the same digests in both, so they do not
-have to be read. Strategies have no files: if the section differs, all of them are compared.
+have to be read. Strategies have no files: if the section differs, all of them are compared. Hosts are compared if any file
+differs.
 """
 
 from __future__ import annotations
@@ -129,6 +130,8 @@ def _forms(cluster: DeclaredCluster) -> Mapping[tuple[str, str], object]:
         forms["restore", name] = restore
     if "compute" in form:
         forms["compute", ""] = form["compute"]
+    if "hosts" in form:
+        forms["hosts", ""] = form["hosts"]
     return forms
 
 
@@ -154,9 +157,17 @@ def _contents(
         from gitops.cluster.config.compute import compute_resources, read_compute
 
         strategies = compute_resources(read_compute(cluster.compute.form))
+    hosts: Mapping[Address, Resource] = {}
+    # Any file of the folder can be the content of an item, so the items are read if any file differs.
+    if cluster.hosts is not None and (("hosts", "") in differing or touched):
+        from gitops.cluster.config.host_items import load_hosts
+        from gitops.cluster.config.hosts import read_hosts
+
+        node = cluster.hosts.section
+        hosts = load_hosts(read_hosts(cluster.hosts.form), lambda: node, loader.reader).resources
     restores = config_form(cluster).get("restores", {})
     changed = {graph: form for graph, form in restores.items() if ("restore", graph) in differing}
-    return {**loader.resources, **restore_resources(changed), **strategies}
+    return {**loader.resources, **restore_resources(changed), **strategies, **hosts}
 
 
 def _files(graph: DeclaredGraph) -> Sequence[Text]:

@@ -12,6 +12,7 @@ from functools import lru_cache, reduce
 from types import MappingProxyType
 from typing import Any, Literal, cast, get_args
 
+from gitops.cluster.config.host_rule import HostRule, unclear_secrets
 from gitops.cluster.config.live_rules import PreviewRule, RowRule, ServeRule
 from gitops.cluster.config.named_clusters import CONFIG_FILE, DEFAULT_BRANCH
 from gitops.cluster.config.oidc import OIDC_FORM, OidcRule, issuer_problems
@@ -624,6 +625,9 @@ class BotConfig:
     serve: ServeRule = rule(
         mapping(ServeRule), "What query servers serve besides the applied revision.", default=ServeRule()
     )
+    hosts: HostRule = rule(
+        mapping(HostRule), "What changes of hosts can do.", default=HostRule(), more="See [hosts](hosts.md)."
+    )
 
     def report_address(self, cluster: str) -> str:
         """Return the address of a cluster's published report, which ends with a slash, or an empty text."""
@@ -683,7 +687,12 @@ def parse_bot_config(source: bytes) -> BotConfig:
         config = CONFIG_FORM(to_plain(root))
     except Refused as error:
         raise refused(root, error.problems) from error
-    problems = [*_repeated_names(config), *_idle_numbers(config), *issuer_problems(config.oidc, ("oidc",))]
+    problems = [
+        *_repeated_names(config),
+        *_idle_numbers(config),
+        *unclear_secrets(config.hosts),
+        *issuer_problems(config.oidc, ("oidc",)),
+    ]
     if problems:
         raise refused(root, problems)
     return config

@@ -15,8 +15,13 @@ from typing import Any
 from gitops.cluster.config.cluster_yaml import required_keys
 from gitops.cluster.config.compute import COMPUTE_FORM
 from gitops.cluster.config.gitops_yaml import CONFIG_FORM
+from gitops.cluster.config.host_forms import row_of
+from gitops.cluster.config.hosts import HOSTS_FORM
+from gitops.cluster.config.item_files import DEFAULTS, ON, VARS
+from gitops.cluster.config.item_files import FILE_KEYS as ITEM_FILE_KEYS
 from gitops.cluster.config.keys import CLUSTER_KEYS, keys_below
-from gitops.cluster.config.rule_forms import schema_of
+from gitops.cluster.config.rule_forms import Form, schema_of
+from gitops.cluster.model.host import ATTRIBUTES, COMMON, REQUIRED, ItemType
 from gitops.cluster.policy.bundle import BranchScope, EngineKind, PolicyAction
 from gitops.cluster.policy.read import ACTOR_KEYS, ALLOW_KEYS, FILE_KEYS, RULE_KEYS
 from gitops.cluster.policy.test_keys import (
@@ -60,6 +65,8 @@ _VALUES: Mapping[str, _Schema] = MappingProxyType(
     }
 )
 """Values of `cluster.yaml` keys that have no keys below them. Values in sections of kinds are texts."""
+_FORMS: Mapping[str, Form[Any]] = MappingProxyType({"compute": COMPUTE_FORM, "hosts": HOSTS_FORM})
+"""Sections of `cluster.yaml` that forms read."""
 
 
 def json_schema(document: str) -> _Schema:
@@ -100,8 +107,8 @@ def _below(shape: str) -> _Schema:
 
 def _value(path: str) -> _Schema:
     chosen = f"{path}.*"
-    if path == "compute":
-        return {"anyOf": [_explained(schema_of(COMPUTE_FORM), path), {"type": "null"}]}
+    if path in _FORMS:
+        return {"anyOf": [_explained(schema_of(_FORMS[path]), path), {"type": "null"}]}
     if path == "graphs.*.queries":
         named = {"type": "object", "additionalProperties": _described(_below(chosen), CLUSTER_KEYS[chosen])}
         return {"anyOf": [_STRICT, {"type": "array", "items": _STRICT}, named]}
@@ -123,13 +130,38 @@ def _explained(schema: _Schema, path: str) -> _Schema:
             name: _described(_explained(each, f"{path}.{name}"), CLUSTER_KEYS[f"{path}.{name}"])
             for name, each in schema["properties"].items()
         }
-    if isinstance(schema.get("additionalProperties"), dict):
+    if isinstance(schema.get("additionalProperties"), dict) and f"{path}.*" in CLUSTER_KEYS:
         found["additionalProperties"] = _described(
             _explained(schema["additionalProperties"], f"{path}.*"), CLUSTER_KEYS[f"{path}.*"]
         )
     if "anyOf" in schema:
         found["anyOf"] = [_explained(each, path) for each in schema["anyOf"]]
     return found
+
+
+# -- resource files of hosts -------------------------------------------------------------------------------------------
+
+
+def _items() -> _Schema:
+    values: dict[str, _Schema] = {
+        "version": _NUMBER_ONE,
+        "defaults": _object({name: schema_of(row_of(each)[0]) for name, each in DEFAULTS.items()}, (), empty=True),
+        "vars": {"type": ["object", "null"], "additionalProperties": schema_of(VARS)},
+        "resources": _list({"anyOf": [_item(kind) for kind in ItemType]}),
+    }
+    return _keyed(ITEM_FILE_KEYS, values, ("version",))
+
+
+def _item(kind: ItemType) -> _Schema:
+    """Return the schema of items of one type."""
+    table = {**ATTRIBUTES[kind], **COMMON}
+    properties = {name: row_of(each).schema() for name, each in table.items()}
+    properties |= {
+        "on": _described({"type": "array", "items": _STRICT}, ON),
+        kind.value: _described(_STRICT, kind.words),
+    }
+    required = (kind.value, *(name for name, each in table.items() if each.default is REQUIRED))
+    return _object(properties, required)
 
 
 # -- policies ----------------------------------------------------------------------------------------------------------
@@ -268,6 +300,7 @@ SCHEMAS: Mapping[str, tuple[Callable[[], _Schema], str]] = MappingProxyType(
     {
         "cluster": (_cluster, "cluster.yaml of cluster-gitops"),
         "gitops": (lambda: schema_of(CONFIG_FORM), "gitops.yaml of cluster-gitops"),
+        "hosts": (_items, "A resource file of hosts of cluster-gitops"),
         "policy": (_policy, "An access policy of cluster-gitops"),
         "policy-tests": (_policy_tests, "Test cases for access policies of cluster-gitops"),
         "tests": (_tests, "Tests of stored queries and policies of cluster-gitops"),

@@ -1,7 +1,7 @@
 """All keys of `cluster.yaml`, each with a line of documentation, in the order in which messages list them.
 
 The parser accepts the keys in this table, editors complete and explain them, and the pages list them. `*` is a
-user-chosen name. Keys below `compute` are read by forms with the same keys. The keys of `gitops.yaml` are in
+user-chosen name. Keys below `compute` and `hosts` are read by forms with the same keys. The keys of `gitops.yaml` are in
 `gitops_yaml`.
 """
 
@@ -71,12 +71,25 @@ compute.strategies.*.idle_suspend.cooldown_s | How many seconds the strategy wai
 compute.strategies.*.max_replicas | The maximum number of replicas, from 1 to 1000. Default: 5.
 compute.strategies.*.max_credits_per_hour | The maximum number of credits per hour that its replicas cost. Default: no limit.
 compute.strategies.*.experimental | Whether `shrink_to_fit` is permitted. Default: false.
+hosts | The machines that the cluster runs on, by name. The name is part of the addresses of their items.
+hosts.* | One machine: how to reach it, and the files that list its items.
+hosts.*.transport | How it is reached: `ssh`, or `local` for the machine that runs the apply.
+hosts.*.address | Its DNS name or IP address.
+hosts.*.port | The port of its SSH server. Default: 22.
+hosts.*.user | The user who connects.
+hosts.*.become | The user that makes the changes, with sudo. Default: the user who connects.
+hosts.*.jump | The host through which the connection goes. Default: none.
+hosts.*.sessions | How many sessions one connection has at once, from 1 to 64. Default: 8.
+hosts.*.resources | The resource files with its items, relative to this folder.
+hosts.*.tags | Tags that select hosts in resource files, as `on: [tag:web]`.
+hosts.*.vars | Variables for the content of its files.
+hosts.*.vars.* | One variable: its text.
 """)
 
 REQUIRED_KEYS = frozenset(
     {"version", "graphs.*.schema", "graphs.*.queries.*.file", "restores.*.version", "restores.*.types"}
 )
-"""The required keys, except below `compute`, where forms list them, and in sections of kinds, where all keys are required."""
+"""The required keys, except below `compute` and `hosts`, where forms list them, and in sections of kinds, where all are."""
 
 LISTS = frozenset({"clusters", "oidc.issuers", "oidc.issuers.rules"})
 """Keys whose value is a list of mappings."""

@@ -241,6 +241,13 @@ class Configuration:
             raise SourceMovedError
         return self.parsed.compute.section
 
+    @property
+    def hosts(self) -> YamlNode:
+        """Return the document's `hosts` section. Raises SourceMovedError if there is none."""
+        if self.parsed.hosts is None:
+            raise SourceMovedError
+        return self.parsed.hosts.section
+
     def graph(self, name: str) -> DeclaredGraph:
         """Return a graph's declaration."""
         if not self.is_recorded:
@@ -289,6 +296,7 @@ class _Load:
         self._reopen = reopen
         self._again = functools.cache(self._load_again)
         self._judgement = Judgement()
+        self._references: tuple[Dependency, ...] = ()
 
     def resolve(self) -> None:
         """Run steps 6 and 7: all graphs, then all texts, by name, which is also the order of the problems."""
@@ -326,6 +334,15 @@ class _Load:
         for vouched in self._vouched.values():
             digests.update(vouched.digests)
         digests.update((address, resource.digest) for address, resource in self._loader.resources.items())
+        if "hosts" in form:
+            # Most folders have no hosts.
+            from gitops.cluster.config.host_items import load_hosts
+            from gitops.cluster.config.hosts import read_hosts
+
+            hosts = load_hosts(read_hosts(form["hosts"]), lambda: self._config.hosts, self._reader, digests)
+            self._loader.resources |= hosts.resources
+            self._references = tuple(hosts.references)
+            digests.update((address, resource.digest) for address, resource in hosts.resources.items())
         self._digests = dict(sorted(digests.items()))
 
     def judge(self) -> None:
@@ -402,11 +419,12 @@ class _Load:
         bindings = {address: r.applies_to for address, r in loaded.items() if r.applies_to}
         if not self._kept and not self._vouched:
             resources = MappingProxyType({address: loaded[address] for address in digests})
-            edges = _dependencies(digests, bindings)
+            edges = _dependencies(digests, bindings, self._references)
         else:
             resources = OnDemand(digests, lambda address: loaded.get(address) or self._known_resource(address))
             edges = Dependencies(
-                lambda: _dependencies(digests, bindings), lambda graphs: _dependencies(self._near(graphs), bindings)
+                lambda: _dependencies(digests, bindings, self._references),
+                lambda graphs: _dependencies(self._near(graphs), bindings, self._references),
             )
         if header is None or found.has_errors:
             return Loaded(None, header, resources, edges, found, judgement=self._judgement)
@@ -482,12 +500,15 @@ class _Load:
         return loader
 
 
-def _dependencies(addresses: Iterable[Address], bindings: Mapping[Address, Sequence[str]]) -> tuple[Dependency, ...]:
+def _dependencies(
+    addresses: Iterable[Address], bindings: Mapping[Address, Sequence[str]], references: Iterable[Dependency]
+) -> tuple[Dependency, ...]:
     """Return the dependencies of each resource by the rules of its kind, each pair once, sorted.
 
-    `addresses` are the addresses of all resources, and `bindings` those of each policy that has any.
+    `addresses` are the addresses of all resources, and `bindings` those of each policy that has any. `references` are those
+    of the items of hosts.
     """
-    edges: list[Dependency] = []
+    edges = list(references)
     for address in addresses:
         edges += (Dependency(address, target) for target in rules_of(address).needs(address, bindings.get(address, ())))
     return tuple(sorted(edges))

@@ -20,10 +20,12 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from gitops.cluster.config.declaration import CONFIG_FILE as CLUSTER_FILE
 from gitops.cluster.config.named_clusters import CONFIG_FILE
 from gitops.cluster.model.address import is_name
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
+from gitops.core.diagnostics import SourceRef
 from gitops.core.errors import BugError, GitopsError
 from gitops.database.language.suggest import did_you_mean
 from gitops.database.language.yaml import YamlError, YamlList, YamlMap, YamlNode, YamlScalar, shown
@@ -111,6 +113,13 @@ def place_problem(root: YamlNode, place: Place, message: str) -> RuleProblem:
             dotted += f".{shown(part)}" if dotted else shown(part)
     dotted = dotted or "the document"
     return RuleProblem(at.line, at.column, f"{dotted}: {message}")
+
+
+def place_in(section: str, node: YamlNode, place: Place, message: str) -> tuple[str, SourceRef]:
+    """Return the dotted path of a problem below a section of `cluster.yaml`, and its place there."""
+    line, column, _ = place_problem(node, place, message)
+    path = ".".join((section, *(shown(str(step)) for step in place if step != CHOSEN_KEY)))
+    return path, SourceRef(CLUSTER_FILE, line, column)
 
 
 T = TypeVar("T")
@@ -317,13 +326,13 @@ def keyed(key: Form[str], form: Form[T], words: str = "") -> Form[Mapping[str, T
     )
 
 
-def mapping(kind: Callable[..., T], members: Mapping[str, Form[Any] | Row] | None = None) -> Form[T]:
+def mapping(kind: Callable[..., T], forms: Mapping[str, Form[Any] | Row] | None = None) -> Form[T]:
     """Form of a mapping whose members are the fields of the dataclass `kind`. Fields without a default are required.
 
-    If `members` is absent, the rows of the dataclass fields are used.
+    If `forms` is absent, the rows of the dataclass fields are used.
     """
     known = {each.name: each for each in fields(kind)}  # type: ignore[arg-type]
-    rows = {name: _row(each) for name, each in (members or {n: f.metadata[_ROW] for n, f in known.items()}).items()}
+    rows = {name: _row(each) for name, each in (forms or {n: f.metadata[_ROW] for n, f in known.items()}).items()}
     if known.keys() != rows.keys():
         raise BugError(f"{kind} has other fields than the mapping that is read: {known.keys() ^ rows.keys()}")
     required = [name for name in rows if known[name].default is known[name].default_factory is MISSING]
@@ -331,9 +340,14 @@ def mapping(kind: Callable[..., T], members: Mapping[str, Form[Any] | Row] | Non
         name: each.default if each.default_factory is MISSING else each.default_factory()
         for name, each in known.items()
     }
-    rows = {name: row._replace(default=unset[name]) for name, row in rows.items()}
+    form = members({name: row._replace(default=unset[name]) for name, row in rows.items()}, required)
+    return form.holding(lambda value: kind(**form(value)), form.shape)
 
-    def read(value: object) -> T:
+
+def members(rows: Mapping[str, Row], required: Sequence[str] = ()) -> KnownForm[dict[str, Any]]:
+    """Form of a mapping with exact keys, which gives the values of the keys that are present, in the order of the rows."""
+
+    def read(value: object) -> dict[str, Any]:
         if not isinstance(value, dict):
             raise Refused(((), "expected a mapping"))
         missing = [((name,), REQUIRED) for name in required if name not in value]
@@ -352,7 +366,7 @@ def mapping(kind: Callable[..., T], members: Mapping[str, Form[Any] | Row] | Non
             raise Refused(*missing, *refused.problems, *unknown) from None
         if missing or unknown:
             raise Refused(*missing, *unknown)
-        return kind(**dict(zip(names, found, strict=True)))
+        return dict(zip(names, found, strict=True))
 
     return KnownForm(
         read,
@@ -360,7 +374,7 @@ def mapping(kind: Callable[..., T], members: Mapping[str, Form[Any] | Row] | Non
         shape=lambda: {
             "type": "object",
             "properties": {name: row.schema() for name, row in rows.items()},
-            "required": required,
+            "required": list(required),
             "additionalProperties": False,
         },
     )

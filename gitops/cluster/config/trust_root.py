@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from datetime import UTC, datetime, timedelta
@@ -21,9 +21,10 @@ from gitops.cluster.config.gitops_yaml import (
     parse_bot_config,
     trust_rules,
 )
+from gitops.cluster.config.host_rule import HostSecretRule
 from gitops.cluster.model.change import LIMITS, GateName
 from gitops.cluster.model.identity import TokenIssuer
-from gitops.cluster.model.trust import DataGrowth, ShownRows, Signer, TrustRoot
+from gitops.cluster.model.trust import DataGrowth, HostSecret, ShownRows, Signer, TrustRoot
 from gitops.core.canonical import canonical_digest
 from gitops.core.codes import Code
 from gitops.core.errors import GitopsError
@@ -130,22 +131,33 @@ def _options(number: int, field: str) -> dict[str, str]:
 
 
 def _key(number: int, fields: list[str]) -> tuple[str, str]:
-    """Parse key type and key; the blob must be canonical base64 of the same type."""
+    """Return key type and key of a line."""
+    try:
+        return read_public_key(fields)
+    except ValueError as error:
+        raise _bad(number, str(error)) from error
+
+
+def read_public_key(fields: Sequence[str]) -> tuple[str, str]:
+    """Return key type and key of a public key's words; the key must be canonical base64 of the same type.
+
+    Raises ValueError.
+    """
     if len(fields) < 2:  # noqa: PLR2004 - type and key
-        raise _bad(number, "expected a key type and a key")
+        raise ValueError("expected a key type and a key")
     key_type, key = fields[:2]
     if key_type not in KEY_TYPES:
-        raise _bad(number, f"key type {key_type!r} is not supported")
+        raise ValueError(f"key type {key_type!r} is not supported")
     try:
         blob = base64.b64decode(key.encode("ascii"), validate=True)
-    except (binascii.Error, UnicodeEncodeError) as error:
-        raise _bad(number, "the key is not base64") from error
+    except (binascii.Error, UnicodeEncodeError):
+        raise ValueError("the key is not base64") from None
     # Keys are compared as text, so there must be only one possible text for each blob.
     if base64.b64encode(blob).decode() != key:
-        raise _bad(number, "the key is not canonical base64")
+        raise ValueError("the key is not canonical base64")
     name = key_type.encode()
     if not blob.startswith(len(name).to_bytes(4, "big") + name) or len(blob) <= len(name) + 4:
-        raise _bad(number, "the key type does not match the one on the line")
+        raise ValueError("the key type does not match the one on the line")
     return key_type, key
 
 
@@ -231,8 +243,8 @@ def _members(config: BotConfig) -> dict[str, Any]:
         if key in LIMITS:
             limits |= {} if value is None else {key: value}
             continue
-        if trusted.member == "preview_rows":
-            found[trusted.member] = _shown_rows(value)
+        if trusted.member in _FORMS:
+            found[trusted.member] = _FORMS[trusted.member](value)
             continue
         plain = tuple(sorted(value.items())) if isinstance(value, Mapping) else value
         found[trusted.member or key.rpartition(".")[2]] = frozenset(value) if isinstance(value, tuple) else plain
@@ -246,6 +258,18 @@ def _shown_rows(rows: Mapping[str, Mapping[str, RowRule]]) -> frozenset[ShownRow
     return frozenset(
         ShownRows(graph, query, each.columns, each.limit) for graph, of in rows.items() for query, each in of.items()
     )
+
+
+def _host_secrets(secrets: Mapping[str, HostSecretRule]) -> frozenset[HostSecret]:
+    """Return the secrets that items of hosts can have. Each has exactly one source."""
+    return frozenset(
+        HostSecret(name, tuple(sorted(each.hosts)), *each.sources[0]) for name, each in secrets.items() if each.sources
+    )
+
+
+_FORMS: Mapping[str, Callable[[Any], frozenset[Any]]] = MappingProxyType(
+    {"preview_rows": _shown_rows, "host_secrets": _host_secrets}
+)
 
 
 def _gate_numbers(rule: ApprovalRule) -> tuple[tuple[str, GateName, int], ...]:
@@ -290,6 +314,8 @@ def _said(value: object) -> object:
             return sorted(set(value))
         case Mapping():
             return {key: _said(each) for key, each in value.items()}
+        case HostSecretRule():
+            return {"hosts": sorted(value.hosts), **{key: list(words) for key, words in value.sources}}
         case RowRule():
             # In their order, in which they are shown.
             return {"columns": list(value.columns), "limit": value.limit}

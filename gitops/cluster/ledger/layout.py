@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from gitops.cluster.model.address import Address, is_name
+from gitops.cluster.model.address import Address, Kind, is_name
 from gitops.cluster.model.kinds import rules_of
 from gitops.cluster.model.ledger import is_changeset_key
 from gitops.cluster.model.served import is_replica_name
@@ -85,6 +85,9 @@ def document_id(name: str) -> str | None:
 
 def blob_key(address: Address, digest: str) -> str | None:
     """Return the key of a catalog blob, or None if the kind has no blobs, or the name or digest is unsafe."""
+    if address.kind is Kind.HOST and is_digest(digest):
+        # The id of an item can be any path; its digest covers its address, so that no other resource has the same one.
+        return f"{_RESOURCES}/{address.kind}/{digest}{rules_of(address).catalog_suffix}"
     if not is_digest(digest) or not is_name(address.name):
         return None
     suffix = rules_of(address).catalog_suffix

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from enum import StrEnum
 
+from gitops.cluster.model.host import ItemType
 from gitops.cluster.model.strategy import StrategyType
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*\Z", re.ASCII)
@@ -23,6 +24,7 @@ class Kind(StrEnum):
     POLICY = "policy"
     RESTORE = "restore"
     STRATEGY = "strategy"
+    HOST = "host"
     TRUST = "trust"
     CLUSTER = "cluster"
     UNKNOWN = "unknown"
@@ -30,8 +32,9 @@ class Kind(StrEnum):
 
 _BY_PREFIX = {k.value: k for k in Kind if k is not Kind.UNKNOWN}
 _STRATEGIES = frozenset(each.value for each in StrategyType)
+_ITEMS = frozenset(each.value for each in ItemType)
 _OWN_GRAPH = ("graph", "schema", "restore")
-_QUERY, _STRATEGY, _UNKNOWN = Kind.QUERY, Kind.STRATEGY, Kind.UNKNOWN
+_QUERY, _STRATEGY, _HOST, _UNKNOWN = Kind.QUERY, Kind.STRATEGY, Kind.HOST, Kind.UNKNOWN
 
 
 def is_name(text: str) -> bool:
@@ -65,6 +68,11 @@ class Address(str):
             compute, _, strategy = rest.partition(".")
             # This release does not apply a strategy that only another release knows.
             return _STRATEGY if is_name(compute) and strategy in _STRATEGIES else _UNKNOWN
+        if prefix == "host":
+            host, dot, item = rest.partition(".")
+            type_, _, id_ = item.partition(".")
+            # Nor an item of a type that only another release knows.
+            return _HOST if is_name(host) and (not dot or (type_ in _ITEMS and id_)) else _UNKNOWN
         # Folders cannot declare a graph with such a name. Because roots are derived from names, a recorded one is never
         # touched.
         known = is_name(rest) if prefix in _OWN_GRAPH else rest
@@ -72,9 +80,9 @@ class Address(str):
 
     @property
     def name(self) -> str:
-        """Last part of the address: a graph id (graph, schema), or the name of a query, policy, strategy or cluster.
+        """Last part of the address: a graph id (graph, schema), or the name of a query, policy, strategy, host or cluster.
 
-        For an unknown kind, the complete address.
+        For an item of a host, its type and id; for an unknown kind, the complete address.
         """
         prefix, _, rest = self.partition(".")
         if prefix == "query":
@@ -82,6 +90,8 @@ class Address(str):
         kind = self.kind
         if kind is _STRATEGY:
             return rest.partition(".")[2]
+        if kind is _HOST:
+            return rest.partition(".")[2] or rest
         return str(self) if kind is _UNKNOWN else rest
 
     @property
@@ -97,6 +107,17 @@ class Address(str):
     def compute(self) -> str | None:
         """The name of a strategy's compute cluster in `cluster.yaml`, or None for other kinds."""
         return self.split(".")[1] if self.kind is _STRATEGY else None
+
+    @property
+    def host(self) -> str | None:
+        """The name of the host that the address is or belongs to, or None for other kinds."""
+        return self.split(".", 2)[1] if self.kind is _HOST else None
+
+    @property
+    def item(self) -> tuple[ItemType, str] | None:
+        """The type and id of an item of a host, or None for other addresses. The id can contain dots and slashes."""
+        parts = self.split(".", 3) if self.startswith("host.") and self.kind is _HOST else ()
+        return (ItemType(parts[2]), parts[3]) if len(parts) > 2 else None  # noqa: PLR2004 - the prefix and the host
 
     @property
     def graph_address(self) -> Address | None:
@@ -149,6 +170,16 @@ def restore_address(graph: str) -> Address:
 def strategy_address(compute: str, strategy: StrategyType) -> Address:
     """Return `strategy.<compute cluster>.<strategy>`."""
     return Address(f"strategy.{compute}.{strategy.value}")
+
+
+def host_address(host: str) -> Address:
+    """Return `host.<name>`, the address of a machine."""
+    return Address(f"host.{host}")
+
+
+def item_address(host: str, type_: ItemType, id_: str) -> Address:
+    """Return `host.<name>.<type>.<id>`, the address of an item of a machine."""
+    return Address(f"host.{host}.{type_.value}.{id_}")
 
 
 def trust_address(cluster: str) -> Address:

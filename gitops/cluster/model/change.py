@@ -43,6 +43,7 @@ class Reason(StrEnum):
     CHANGESET_FAILED = "changeset_failed"
     NOT_TRIED = "not_tried"
     RUN_STOPPED = "run_stopped"
+    NO_HOST_PROVIDER = "host_provider_missing"
 
     @property
     def words(self) -> str:
@@ -61,6 +62,7 @@ _REASONS = {
     Reason.CHANGESET_FAILED: "nothing of its changeset is applied",
     Reason.NOT_TRIED: "not tried, because another change failed first",
     Reason.RUN_STOPPED: "stopped before it ran",
+    Reason.NO_HOST_PROVIDER: "this program cannot change machines",
 }
 
 
@@ -110,6 +112,11 @@ class GateName(StrEnum):
         "approvals.max_deletes",
     )
     BREAKS_CLIENTS = "breaks_clients", "what breaks a client that `may_break` doesn't list"
+    HOST_DELETES = (
+        "host_deletes",
+        "each item that a merge removes from hosts, if it removes more than `max_deletes` of them",
+        "hosts.max_deletes",
+    )
 
     def __new__(cls, name: str, covers: str = "", limit: str = "") -> Self:
         """Return a gate by its name in rules and documents."""
@@ -165,6 +172,7 @@ class Change:
     `seen` comes from a stored plan or the approver, and the bot compares it with the graph. `tier` is the tier of a
     gated change; None without a gate. `gates` are the gates that it meets, whether or not the rules have a number for
     each. `callers` are the recorded clients that it breaks, None if it breaks no calls or the ledger has no rules.
+    `pivot` is set for a change of a host that cannot be taken back.
     """
 
     address: Address
@@ -181,6 +189,7 @@ class Change:
     tier: Tier | None = None
     gates: tuple[GateName, ...] = ()
     callers: Callers | None = None
+    pivot: bool = False
 
     @property
     def unknown_data(self) -> bool:

@@ -15,18 +15,24 @@ A change takes effect at one of four times (`Effect`):
 | any other migration, a restore | pivot: it changes data in use, and cannot be rolled back |
 | a text, a schema or keys and rules leave or change only in the ledger | commit |
 | a graph is deleted | finish: it destroys data |
+| an item of a host is created or changed | stage: a run can take it back, from its backup |
+| a package gets another version | pivot: nothing brings its old data back |
+| an item is removed from a host | finish, in reverse order |
+| a host is declared, changed or no longer declared | commit: only the ledger changes |
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import field
 from types import MappingProxyType
 from typing import ClassVar, NamedTuple
 
 from gitops.cluster.model.address import CLUSTER_SCOPE, Address, Kind, graph_address, schema_address
 from gitops.cluster.model.change import Action, Change, Disposition, Effect, GateName, Reason, Tier
+from gitops.cluster.model.host_rules import HostDifference, gate_reason
 from gitops.cluster.model.ledger import IntentKind
+from gitops.cluster.model.resource import Dependency
 from gitops.core.canonical import digest
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
@@ -95,6 +101,7 @@ _DEFERRED: Ruling = (Disposition.DEFERRED, Reason.UNSUPPORTED_KIND)
 _NEEDS_APPROVAL: Ruling = (Disposition.BLOCKED, Reason.APPROVAL_REQUIRED)
 _DEPENDENCY_WAITS: Ruling = (Disposition.BLOCKED, Reason.DEPENDENCY_NOT_APPLIED)
 _RECOVERY_PENDING: Ruling = (Disposition.BLOCKED, Reason.RECOVERY_PENDING)
+_NO_HOST_PROVIDER: Ruling = (Disposition.BLOCKED, Reason.NO_HOST_PROVIDER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +116,10 @@ class Situation:
     it. `gates`: the gates in the rules in force; `limits`: the numbers of these rules that gates read, by key, never those
     of the plan. `deletes`: the number of resources that the plan deletes. `gated`: addresses whose change has a gate.
     `widened`: for each policy whose change needs approval because it permits more, a description of the gain.
-    `breaking`: for each change that breaks clients for which the rules ask, the reason.
+    `breaking`: for each change that breaks clients for which the rules ask, the reason. `hosts`: what
+    each change of a host or item changes, if any does. `hosts_reached`: a provider for hosts is set up. `forgotten`: the
+    hosts that are no longer declared. `host_deletes`: the number of items that the plan removes from the other hosts.
+    `host_references`: the declared and the recorded references of hosts and items.
     """
 
     pending: frozenset[str]
@@ -127,6 +137,11 @@ class Situation:
     givers: Mapping[Address, tuple[Address, ...]] = field(default_factory=lambda: MappingProxyType({}))
     widened: Mapping[Address, str] = field(default_factory=lambda: MappingProxyType({}))
     breaking: Mapping[Address, str] = field(default_factory=lambda: MappingProxyType({}))
+    hosts: Mapping[Address, HostDifference] = field(default_factory=lambda: MappingProxyType({}))
+    hosts_reached: bool = False
+    forgotten: frozenset[str] = frozenset()
+    host_deletes: int = 0
+    host_references: tuple[frozenset[Dependency], frozenset[Dependency]] = (frozenset(), frozenset())
 
     def delete_approved(self, graph: str | None) -> bool:
         """Return True if this plan deletes the graph with an approval."""
@@ -518,6 +533,41 @@ class StrategyKind(ResourceKind):
         return Gate("it drops the replica of a compute cluster before the new one is created", (GateName.LOSSY,))
 
 
+class HostKind(ResourceKind):
+    """Machines and the items on them. What is declared and what was applied is compared without asking a machine."""
+
+    catalog_suffix = ".json"
+
+    @property
+    def has_text(self) -> bool:
+        """Return False, because the normal form of an item is not for people: `details` describe its change."""
+        return False
+
+    def classify(self, change: Change, situation: Situation) -> Ruling:
+        """Apply what a provider can carry out. Forgetting a host needs none."""
+        if change.address.host in situation.forgotten:
+            return _APPLIED
+        if situation.is_shut(change.address):
+            return _NEEDS_APPROVAL
+        return _APPLIED if situation.hosts_reached else _NO_HOST_PROVIDER
+
+    def gate(self, change: Change, situation: Situation) -> Gate | None:
+        """Gate new connections, and what destroys data or accounts on a machine."""
+        found = situation.hosts.get(change.address)
+        reason = None if found is None else gate_reason(found)
+        return None if reason is None else Gate(reason, (GateName.IRREVERSIBLE,))
+
+    def effect(self, change: Change, *, restored: bool) -> Classified:  # noqa: ARG002 - the rule is about the item itself
+        """Return when a change of an item takes effect. A host itself changes only in the ledger."""
+        if change.address.item is None:
+            return Classified(Effect.COMMIT, "only the ledger records how a machine is reached")
+        if change.action is Action.DELETE:
+            return Classified(Effect.FINISH, "it is removed once nothing needs it")
+        if change.pivot:
+            return Classified(Effect.PIVOT, "the data of another version of a package cannot be taken back")
+        return Classified(Effect.STAGE, "a run can take it back, from its backup")
+
+
 class _RuleKind(ResourceKind):
     """Resources that no folder declares, in force as soon as they are recorded."""
 
@@ -574,6 +624,7 @@ KINDS: Mapping[Kind, ResourceKind] = MappingProxyType(
         Kind.POLICY: PolicyKind(),
         Kind.RESTORE: RestoreKind(),
         Kind.STRATEGY: StrategyKind(),
+        Kind.HOST: HostKind(),
         Kind.QUERY: QueryKind(),
         Kind.TRUST: TrustKind(),
         Kind.CLUSTER: ClusterKind(),
@@ -596,6 +647,11 @@ def is_counted_delete(change: Change) -> bool:
     return change.action is Action.DELETE and rules_of(change.address).in_folder
 
 
+def is_host_delete(change: Change, forgotten: Container[str]) -> bool:
+    """Return True if the change removes an item from a host, unless the host itself is `forgotten`."""
+    return change.action is Action.DELETE and change.address.item is not None and change.address.host not in forgotten
+
+
 def gate_of(change: Change, situation: Situation) -> Gate | None:
     """Return the gate of a change: its kind's gate, and the gates for broken clients and for too many deletes.
 
@@ -607,12 +663,24 @@ def gate_of(change: Change, situation: Situation) -> Gate | None:
     if reason := situation.breaking.get(change.address):
         gate = Gate(reason, ()) if gate is None else gate
         gate = Gate(gate.reason, (*gate.met, GateName.BREAKS_CLIENTS))
-    permitted = situation.limits.get(GateName.DELETES.limit, situation.deletes)
     covered = change.address.graph in situation.deleted and rules.gated_at(change) != change.address
-    if is_counted_delete(change) and not covered and situation.deletes > permitted:
-        reason = f"the plan deletes {situation.deletes} resources, and {GateName.DELETES.limit} is {permitted}"
-        gate = Gate(reason, ()) if gate is None else gate
-        gate = Gate(gate.reason, (*gate.met, GateName.DELETES))
+    counted = (
+        (GateName.DELETES, situation.deletes, "deletes", "resources", is_counted_delete(change) and not covered),
+        (
+            GateName.HOST_DELETES,
+            situation.host_deletes,
+            "removes",
+            "items from hosts",
+            is_host_delete(change, situation.forgotten),
+        ),
+    )
+    for name, number, verb, what, counts in counted:
+        permitted = situation.limits.get(name.limit, number)
+        if counts and number > permitted:
+            gate = (
+                Gate(f"the plan {verb} {number} {what}, and {name.limit} is {permitted}", ()) if gate is None else gate
+            )
+            gate = Gate(gate.reason, (*gate.met, name))
     if gate is None:
         return None
     return Gate(gate.reason, tuple(each for each in gate.met if not each.limit or each.limit in situation.limits))

@@ -14,6 +14,7 @@ from gitops.cluster.model.access import AccessDiff
 from gitops.cluster.model.address import Address, policy_address
 from gitops.cluster.model.approval import Approval
 from gitops.cluster.model.change import Action, Change, Disposition, Effect, GateName, Seen, Tier
+from gitops.cluster.model.host_rules import HostInputs
 from gitops.cluster.model.ledger import LedgerState
 from gitops.cluster.model.resource import DesiredState
 from gitops.cluster.model.scope import ScopeChange
@@ -78,7 +79,7 @@ class ExecNode:
     @property
     def title(self) -> str:
         """The action and the address, as a title for people."""
-        if self.kind == BARRIER_KIND:
+        if self.kind == BARRIER_KIND or self.kind in HOST_STEPS:
             return self.id
         return f"{self.action.value if self.changes else CHECK} {self.id}"
 
@@ -293,7 +294,8 @@ class PlanInputs:
     that leads back to an earlier folder. `access` are the gains and losses of access, if the changes affect it; `widening`
     are the classes of gains that the rules gate. `same` are the updates that don't change any meaning. `use` is the recorded
     use of the graphs whose callers a change can break, and `callers` are the clients of changes in stored plans, if the use
-    can't be read here; with `caller_rules`, the changes describe the clients that they break.
+    can't be read here; with `caller_rules`, the changes describe the clients that they break. `hosts` are the
+    forms of hosts and items, if a change is about one.
     """
 
     desired: DesiredState
@@ -319,6 +321,7 @@ class PlanInputs:
     use: Mapping[str, RecordedUse] = field(default_factory=lambda: MappingProxyType({}))
     callers: Mapping[Address, Callers] = field(default_factory=lambda: MappingProxyType({}))
     caller_rules: CallerRules | None = None
+    hosts: HostInputs | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -436,7 +439,12 @@ BARRIER_KIND, TARGET, DECISION, READINESS, REPLICA = "barrier", "target", "decis
 LOOKS = (TARGET, DECISION, READINESS)
 """Kinds of nodes that only check: a target, whether a decision is still valid, and which replicas are hydrated."""
 
-CHANGE_NOTHING = frozenset({BARRIER_KIND, *LOOKS})
+FENCE, PACKAGES, RELOAD = "fence", "packages", "reload"
+
+HOST_STEPS = (FENCE, PACKAGES, RELOAD)
+"""Kinds of nodes between the changes of a host: they keep out earlier runs, call the package manager, or reload systemd."""
+
+CHANGE_NOTHING = frozenset({BARRIER_KIND, *LOOKS, *HOST_STEPS})
 """Kinds of nodes that don't apply a change."""
 
 CHECK = "check"

@@ -29,7 +29,8 @@ class Resource:
 
     `path` is the path as written in the configuration (for queries, policies and schemas); None for graphs. `data` is
     the bytes that the digest covers, or a function that reads them; None for graphs. It is excluded from comparisons,
-    because the digest identifies it. `applies_to` are the normalized bindings of a policy.
+    because the digest identifies it. `applies_to` are the normalized bindings of a policy. `contents` are the bytes that an
+    item of a host writes, by their digests, which its own digest covers.
     """
 
     address: Address
@@ -37,6 +38,7 @@ class Resource:
     path: str | None = None
     data: bytes | Callable[[], bytes] | None = field(default=None, repr=False, compare=False)
     applies_to: tuple[str, ...] | None = None
+    contents: Mapping[str, bytes] = field(default_factory=lambda: MappingProxyType({}), repr=False, compare=False)
 
     @property
     def content(self) -> bytes | None:

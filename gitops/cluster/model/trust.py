@@ -82,6 +82,19 @@ class Signer:
     valid_before: datetime | None = None
 
 
+class HostSecret(NamedTuple):
+    """A secret that items of these hosts may have, and where its value is: `env`, `file` or `command`, with its words."""
+
+    name: str
+    hosts: tuple[str, ...]
+    kind: str
+    words: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """Return the rule as it is shown to an approver."""
+        return f"{self.name} of {self.kind} {' '.join(self.words)}, for {', '.join(self.hosts) or 'no host'}"
+
+
 class ShownRows(NamedTuple):
     """Rows of a query's result that previews may show: these columns of at most `limit` rows."""
 
@@ -131,8 +144,9 @@ class TrustRoot:
     (`refuse`, `clone`). `recording` is whether query servers record
     calls (`off`, `counts`), with clients that are `named` or `hashed`, signed with one of `record_keys`, which are public
     key lines. `use_window`, `ignored_clients` and `least_calls` decide which of these calls count, and the gate
-    `breaks_clients` doesn't ask about the clients in `may_break`. `first_digest` is the digest of the same rules in the
-    first release, over keys and approvals only.
+    `breaks_clients` doesn't ask about the clients in `may_break`. `host_allow_local`, `host_gate_commands` and
+    `host_secrets` decide what changes of hosts can do. `first_digest` is the digest of the same rules in the first
+    release, over keys and approvals only.
     """
 
     digest: str
@@ -160,6 +174,9 @@ class TrustRoot:
     preview_authors: str = "members"
     preview_counts: str = "exact"
     preview_rows: frozenset[ShownRows] = frozenset()
+    host_allow_local: bool = False
+    host_gate_commands: bool = False
+    host_secrets: frozenset[HostSecret] = frozenset()
     first_digest: str = ""
     limits: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     serve_previews: bool = False

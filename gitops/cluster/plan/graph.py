@@ -55,6 +55,7 @@ from typing import NamedTuple
 
 from gitops.cluster.model.address import CLUSTER_SCOPE, Address, Kind, of_kind
 from gitops.cluster.model.change import Action, Change, Disposition
+from gitops.cluster.model.host_graph import Why
 from gitops.cluster.model.kinds import rules_of
 from gitops.cluster.model.ledger import LedgerState
 from gitops.cluster.model.plan import BARRIER_KIND, ExecEdge, ExecNode, ExecutionGraph, LockClaim, LockMode
@@ -69,6 +70,7 @@ BARRIER = Address("barrier.catalog")
 GRAPH_MOVING = "graph-moving"
 
 _NO_LOCKS: Mapping[Address, tuple[LockClaim, ...]] = MappingProxyType({})
+_NO_REASONS: Mapping[Dependency, Why] = MappingProxyType({})
 _EMPTY = ExecutionGraph()
 
 References = Mapping[Address, tuple[Address, ...]]
@@ -107,11 +109,15 @@ def build_graph(
     *,
     bindings: Mapping[Address, PolicyBindings] = NO_BINDINGS,
     locks: Mapping[Address, tuple[LockClaim, ...]] = _NO_LOCKS,
+    reasons: Mapping[Dependency, Why] = _NO_REASONS,
+    hosts_first: bool = False,
 ) -> tuple[ExecutionGraph, tuple[Diagnostic, ...]]:
     """Return the execution graph for the changes that an apply makes. Other changes have no nodes.
 
     `dependencies` are the desired references, `applied_dependencies` the recorded ones. `bindings` are the bindings of
-    changed policies, and `locks` the claims of each change. The order of the items in the arguments does not matter.
+    changed policies, and `locks` the claims of each change. `reasons` are those of references between items of hosts; for
+    others, the rules of the kind have them. With `hosts_first`, hosts come before graphs. The order of the items in the
+    arguments does not matter.
     `position` is the order of the serial run: graph creates by id, each with its schema; schema updates; queries and
     policies; cluster, keys and rules; the barrier; graph deletes by id, each after the removals that depend on it; a
     node that must wait because of an edge comes as early as possible.
@@ -131,11 +137,12 @@ def build_graph(
     for name in active:
         if name.kind is Kind.UNKNOWN:
             raise BugError(f"{name} is of no known kind, yet it is to be applied")
-    plan = _Plan(by_address, active, _references(dependencies), _references(applied_dependencies))
+    plan = _Plan(by_address, active, _references(dependencies), _references(applied_dependencies), reasons, hosts_first)
     edges = {edge for change in active.values() for edge in _reference_edges(change, plan, problems)}
     edges |= _handovers(plan, bindings, edges)
     late = _late(plan, edges)
-    for name in active if late else ():
+    # A failure on a host does not keep a graph from being deleted.
+    for name in (each for each in active if each in late or each.kind is not Kind.HOST) if late else ():
         edges.add(
             ExecEdge(BARRIER, name, "finish_barrier") if name in late else ExecEdge(name, BARRIER, "stage_barrier")
         )
@@ -151,12 +158,14 @@ def build_graph(
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """The input, indexed: all changes and the active ones by address, and both reference relations."""
+    """The input, indexed: all changes and the active ones by address, both reference relations, and the known reasons."""
 
     changes: Mapping[Address, Change]
     active: Mapping[Address, Change]
     desired: References
     recorded: References
+    reasons: Mapping[Dependency, Why]
+    hosts_first: bool
 
 
 def _references(dependencies: Iterable[Dependency]) -> References:
@@ -179,7 +188,7 @@ def _reference_edges(change: Change, plan: _Plan, problems: Diagnostics) -> list
             problems.add(Code.DEPENDS_ON_DELETED, name, f"{name} still needs {target}, which is deleted")
         elif target in plan.active:
             if not _by_schema(name, other.address, plan):
-                edges.append(_edge(other, change, (name, other.address), found))
+                edges.append(_edge(other, change, (name, other.address), found, plan))
         elif other.action is Action.CREATE:
             problems.add(Code.MISSING_DEPENDENCY, name, f"{name} needs {target}, which this run does not create")
     found = reached(name, plan.recorded, plan.active)
@@ -190,14 +199,14 @@ def _reference_edges(change: Change, plan: _Plan, problems: Diagnostics) -> list
         if other.action is Action.DELETE and rules_of(name).binds and other.address.kind is Kind.GRAPH:
             edges.append(ExecEdge(other.address, name, "policy_guard", other.address.name))
         elif other.action is Action.DELETE:
-            edges.append(_edge(change, other, (name, other.address), found))
+            edges.append(_edge(change, other, (name, other.address), found, plan))
         elif deleted:
-            edges.append(_edge(other, change, (name, other.address), found))
+            edges.append(_edge(other, change, (name, other.address), found, plan))
     return edges
 
 
 def _edge(
-    before: Change, after: Change, reference: tuple[Address, Address], found: Mapping[Address, Address]
+    before: Change, after: Change, reference: tuple[Address, Address], found: Mapping[Address, Address], plan: _Plan
 ) -> ExecEdge:
     """Return an edge whose reason is the reference from the first address to the second.
 
@@ -207,6 +216,8 @@ def _edge(
     way = between(found, source, target)
     if way:
         reason, detail = VIA_UNCHANGED, " > ".join(way)
+    elif (known := plan.reasons.get(Dependency(source, target))) is not None:
+        reason, detail = known
     else:
         reason = rules_of(source).edge_reasons.get(target.kind, "explicit_dependency")
         detail = target if target.graph is None else target.graph
@@ -271,7 +282,8 @@ def _nodes(plan: _Plan, late: frozenset[str], locks: Mapping[Address, tuple[Lock
         if change is None:
             nodes.append(ExecNode(BARRIER, BARRIER_KIND, Action.UPDATE, position, (LEDGER,)))
             continue
-        group = GRAPH_MOVING if moves_graph(change) else ""
+        host = change.address.host
+        group = GRAPH_MOVING if moves_graph(change) else "" if host is None else f"host:{host}"
         kind = change.address.kind.value
         nodes.append(ExecNode(name, kind, change.action, position, locks.get(name, ()), group))
     return tuple(nodes)
@@ -289,6 +301,8 @@ def _rank(change: Change, plan: _Plan, *, late: bool) -> Rank:
         return 0, graph, 1, address
     if address.kind is Kind.SCHEMA and change.action is not Action.DELETE:
         return 1, graph, 0, address
+    if address.kind is Kind.HOST:
+        return (-1, "", 0, address) if plan.hosts_first else (2, "host", 0, address)  # after all texts
     return (2 if rules_of(address).in_folder else 3), "", 0, address
 
 

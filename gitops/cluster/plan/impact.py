@@ -63,7 +63,7 @@ class StepSubjects(NamedTuple):
     after: frozenset[Subject]
 
 
-class Use(NamedTuple):
+class SubjectUse(NamedTuple):
     """How a query uses a subject."""
 
     reads: bool
@@ -148,8 +148,8 @@ def _uses_any(query: CheckedQuery, subjects: Collection[Subject]) -> bool:
 
 def _affected_queries(
     subjects: StepSubjects,
-    before: Mapping[Address, Mapping[Subject, Use]],
-    after: Mapping[Address, Mapping[Subject, Use]],
+    before: Mapping[Address, Mapping[Subject, SubjectUse]],
+    after: Mapping[Address, Mapping[Subject, SubjectUse]],
 ) -> Iterator[AffectedQuery]:
     for text in sorted({*before, *after}):
         found = [before[text][s] for s in subjects.before if s in before.get(text, ())]
@@ -238,23 +238,23 @@ def step_subjects(steps: Sequence[Step]) -> tuple[StepSubjects, ...]:
     return tuple(found)
 
 
-def used_subjects(query: CheckedQuery) -> dict[Subject, Use]:
+def used_subjects(query: CheckedQuery) -> dict[Subject, SubjectUse]:
     """Return the subjects that a query's text uses: a type itself, a variable of that type in an expression, or a property.
 
     Using a property implies using its type. Types that a query touches without containing their name are omitted, so
     that the result remains useful: the ends of a hop that have no variable in use, and the edges that are deleted with
     a node.
     """
-    found: dict[Subject, Use] = {}
+    found: dict[Subject, SubjectUse] = {}
     for subject, use in _read_uses(query.body) if isinstance(query.body, TypedRead) else _mutation_uses(query.body):
         for each in {subject, Subject(subject.kind, subject.type_name)}:
             known = found.get(each, use)
-            found[each] = Use(known.reads or use.reads, known.writes or use.writes)
+            found[each] = SubjectUse(known.reads or use.reads, known.writes or use.writes)
     return found
 
 
-def _read_uses(body: TypedRead) -> Iterator[tuple[Subject, Use]]:
-    reading = Use(reads=True, writes=False)
+def _read_uses(body: TypedRead) -> Iterator[tuple[Subject, SubjectUse]]:
+    reading = SubjectUse(reads=True, writes=False)
     # The checked tree consists of tuples at every level; the class of a node shows whether it contains a name.
     pending: list[Any] = [body.clauses, body.items, body.order]
     while pending:
@@ -271,8 +271,8 @@ def _read_uses(body: TypedRead) -> Iterator[tuple[Subject, Use]]:
             pending.extend(node)
 
 
-def _mutation_uses(body: tuple[TypedStatement, ...]) -> Iterator[tuple[Subject, Use]]:
-    reading, writing = Use(reads=True, writes=False), Use(reads=False, writes=True)
+def _mutation_uses(body: tuple[TypedStatement, ...]) -> Iterator[tuple[Subject, SubjectUse]]:
+    reading, writing = SubjectUse(reads=True, writes=False), SubjectUse(reads=False, writes=True)
     for statement in body:
         kind = TypeKind.NODE if isinstance(statement, TypedUpdate) else statement.kind
         # The ends of an edge look like properties, but are not.

@@ -57,6 +57,8 @@ def left_out(change: Change) -> GitopsError | None:
     if blocked and address.kind in PENDING:
         code, detail = PENDING[address.kind]
         return GitopsError(code, detail, path=address)
+    if change.reason is Reason.NO_HOST_PROVIDER:
+        return GitopsError(Code.HOST_PROVIDER_MISSING, f"{change.action}: {change.reason.words}", path=address)
     # Changes that a run did not attempt are reported at the point where it stopped.
     if blocked and change.reason not in (None, Reason.NOT_TRIED, Reason.RUN_STOPPED):
         why = f"{change.reason}: {change.reason.words}"

@@ -16,7 +16,7 @@ from gitops.cluster.config.load import load_desired
 from gitops.cluster.ledger.port import IntentListing
 from gitops.cluster.ledger.use import UseSource, use_rules
 from gitops.cluster.model.access import AccessDiff
-from gitops.cluster.model.address import Address, Kind, graph_address, trust_address
+from gitops.cluster.model.address import Address, Kind, graph_address, of_kind, trust_address
 from gitops.cluster.model.change import Action, Change, GateName, Seen
 from gitops.cluster.model.kinds import rules_of
 from gitops.cluster.model.ledger import Debt, Intent, LedgerState
@@ -49,6 +49,7 @@ from gitops.database.graph.port import Existence, MigrationPreview
 
 if TYPE_CHECKING:
     from gitops.cluster.model.compute import StrategyChanges
+    from gitops.cluster.model.host_rules import HostInputs
     from gitops.cluster.plan.leftovers import Foreseen
     from gitops.database.language.schema import Schema
 
@@ -267,10 +268,18 @@ def _inputs(
 ) -> PlanInputs:
     """Return the inputs for describing the changes, without the approvals. A waiting adoption is the only change."""
     desired, governance = current.desired, current.workspace.governance
-    rules = current.view.trust or (None if governance is None else governance.trust)
+    rules = current.rules
     trust, scope = _governed_changes(current)
     adoption = None if governance is None else pending_adoption(current.view)
     changes = diff(desired, state, trust, scope) if adoption is None else (adoption,)
+    hosts: HostInputs | None = None
+    if of_kind(desired.resources, Kind.HOST) or of_kind(state.resources, Kind.HOST):
+        # Imported late, because most clusters have no hosts.
+        from gitops.cluster.plan.hosts import check_host_rules, host_inputs, triggered
+
+        check_host_rules(current, current.problems)
+        hosts = host_inputs(current, changes)
+        changes = changes if hosts is None else tuple(sorted((*changes, *triggered(changes, hosts)), key=_by_address))
     migrations = _preview_migrations(current, changes, report=not live)
     previews = {schema: preview for schema, (preview, _) in migrations.items()}
     quorum, widening = Quorum(), frozenset[str]()
@@ -301,6 +310,7 @@ def _inputs(
         access=access,
         widening=widening,
         same=same,
+        hosts=hosts,
         **({} if rules is None or not counting else _use(current, changes, state, rules, access, live=live)),
     )
 
@@ -358,6 +368,10 @@ def _read_use(
 
 
 _MOST_REFUSED = 5
+
+
+def _by_address(change: Change) -> Address:
+    return change.address
 
 
 def _environment(current: Session) -> str:

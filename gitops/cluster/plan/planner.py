@@ -12,7 +12,9 @@ from gitops.cluster.model.access import AccessDiff, AccessRow, widening_words
 from gitops.cluster.model.address import Address, Kind, cluster_address, of_kind, schema_address, trust_address
 from gitops.cluster.model.approval import Approval
 from gitops.cluster.model.change import Action, Change, Disposition, GateName, Reason
-from gitops.cluster.model.kinds import Gate, Situation, gate_of, is_counted_delete, rules_of
+from gitops.cluster.model.host_graph import Why
+from gitops.cluster.model.host_rules import HostDifference
+from gitops.cluster.model.kinds import Gate, Situation, gate_of, is_counted_delete, is_host_delete, rules_of
 from gitops.cluster.model.ledger import AppliedResource, FormerLedger, LedgerEntry, LedgerState
 from gitops.cluster.model.plan import (
     ApprovalRequirement,
@@ -152,17 +154,31 @@ def _execution_graph(
     desired, state = inputs.desired, inputs.state
     bindings = bindings_of(changes, desired, state)
     granted = {r.resource: tuple(a.approval_id for a in r.spent) for r in required if r.satisfied}
+    recorded = recorded_dependencies(changes, state)
+    reasons: Mapping[Dependency, Why] = MappingProxyType({})
+    if inputs.hosts is not None:
+        from gitops.cluster.plan.hosts import references_of
+
+        before = references_of(inputs.hosts.before)
+        reasons = {**before, **references_of(inputs.hosts.after)}
+        recorded = tuple(sorted({*recorded, *before}))
     graph, problems = build_graph(
         changes,
         _reachable(changes, edges),
-        recorded_dependencies(changes, state),
+        recorded,
         bindings=bindings,
+        reasons=reasons,
+        hosts_first=inputs.hosts is not None and inputs.hosts.first,
         locks=lock_claims(changes, bindings, granted, lambda text: desired.resources[text].path),
     )
     if of_kind((change.address for change in changes), Kind.STRATEGY):
         from gitops.cluster.plan.strategies import strategy_targets, with_targets
 
         graph = with_targets(graph, strategy_targets(changes, desired))
+    if inputs.hosts is not None and not problems:
+        from gitops.cluster.plan.hosts import with_host_steps
+
+        graph, problems = with_host_steps(graph, inputs.hosts)
     return with_effects(graph, effects_of(c for c in changes if c.disposition is Disposition.APPLIED)), problems
 
 
@@ -205,6 +221,14 @@ def describe(inputs: PlanInputs) -> Described:
         gapped = drops_first(inputs.desired.resources[each] for each in strategies)
     schema_impact, breaks = _effects_on_queries(changes, inputs)
     changes = _with_callers(changes, breaks, schema_impact, inputs)
+    hosts: Mapping[Address, HostDifference] = MappingProxyType({})
+    host_references = frozenset[Dependency](), frozenset[Dependency]()
+    if inputs.hosts is not None:
+        from gitops.cluster.plan.hosts import described, host_differences, references_of  # few plans change hosts
+
+        hosts = host_differences(changes, inputs.hosts)
+        changes = described(changes, hosts)
+        host_references = frozenset(references_of(inputs.hosts.after)), frozenset(references_of(inputs.hosts.before))
     situation = replace(
         survey(changes, edges, inputs.pending, inputs.state.resources),
         gates=frozenset(inputs.quorum.numbers),
@@ -213,6 +237,9 @@ def describe(inputs: PlanInputs) -> Described:
         givers=givers_of(bindings_of(changes, inputs.desired, inputs.state)),
         widened=widened_policies(changes, inputs.access, inputs.widening),
         breaking=_asked_for_clients(changes, inputs),
+        hosts=hosts,
+        hosts_reached=inputs.hosts is not None and inputs.hosts.reached,
+        host_references=host_references,
     )
     found = {change.address: gate_of(change, situation) for change in changes}
     gates = {address: gate for address, gate in found.items() if gate is not None}
@@ -351,6 +378,9 @@ def survey(
     for source, target in edges:
         if source.kind is Kind.POLICY and target.kind is Kind.GRAPH:
             bound[source] = (*bound.get(source, ()), target.name)
+    forgotten = frozenset(
+        c.address.name for c in changes if c.action is Action.DELETE and c.address.host and c.address.item is None
+    )
     return Situation(
         pending=frozenset(pending),
         created=created,
@@ -359,6 +389,8 @@ def survey(
         approved=frozenset(),
         policy_graphs=bound,
         deletes=sum(map(is_counted_delete, changes)),
+        forgotten=forgotten,
+        host_deletes=sum(is_host_delete(change, forgotten) for change in changes),
         guarded={c.address: _guarded(recorded[c.address]) for c in changes if c.address in recorded},
     )
 
@@ -376,7 +408,15 @@ def classify(changes: Sequence[Change], situation: Situation) -> tuple[Change, .
         if disposition is Disposition.APPLIED and situation.is_shut(change.address):
             disposition, reason = Disposition.BLOCKED, Reason.APPROVAL_REQUIRED
         ruled.append(replace(change, disposition=disposition, reason=reason))
-    return tuple(ruled)
+    if not situation.hosts:
+        return tuple(ruled)
+    from gitops.cluster.plan.hosts import held_back
+
+    held = held_back(ruled, situation.host_references)
+    waits = Reason.DEPENDENCY_NOT_APPLIED
+    return tuple(
+        replace(each, disposition=Disposition.BLOCKED, reason=waits) if each.address in held else each for each in ruled
+    )
 
 
 def _ruled(

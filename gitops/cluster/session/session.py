@@ -28,7 +28,7 @@ from gitops.cluster.model.ledger import (
 )
 from gitops.cluster.model.outcome import StateObservations, VerbOutcome
 from gitops.cluster.model.resource import DesiredState
-from gitops.cluster.model.trust import DataGrowth
+from gitops.cluster.model.trust import DataGrowth, TrustRoot
 from gitops.cluster.session.workspace import Stores, Workspace
 from gitops.core.clock import Clock, IdSource, parse_timestamp, timestamp
 from gitops.core.codes import Code, remedy
@@ -258,6 +258,12 @@ class Session:
     def state(self) -> LedgerState:
         """The recorded state, which is empty if there is no ledger."""
         return self.view.state or LedgerState()
+
+    @property
+    def rules(self) -> TrustRoot | None:
+        """The keys and rules in force; before the first entry, those that it will record. None for a ledger folder."""
+        governance = self.workspace.governance
+        return self.view.trust or (None if governance is None else governance.trust)
 
     @property
     def data_growth(self) -> DataGrowth:

@@ -30,6 +30,8 @@ from gitops.database.graph.port import GraphEngine, StepCount
 
 if TYPE_CHECKING:
     from gitops.cluster.config.gitops_yaml import ApplyRule
+    from gitops.cluster.config.host_rule import HostRule
+    from gitops.cluster.hosts.port import HostPort
     from gitops.cluster.ledger.served import ServingReports
     from gitops.cluster.ledger.use import UseRecords
     from gitops.cluster.model.compute import ComputeTarget
@@ -223,7 +225,9 @@ class Workspace:
     place, for people to inspect. `await_staged` returns once this process has ended the work that it does ahead for an
     open changeset, given its key. `lock` is a lock that the caller may keep between commands. `open_target` creates a
     strategy target, which connects when it is entered; it raises UsageError if this machine does not know its URL, and is
-    None if no URLs are known.
+    None if no URLs are known. `hosts` reads and changes machines;
+    without it, their changes are planned and not applied. `rollout` is how many hosts with readiness checks change at the
+    same time, and with `hosts_first` they change before the graphs.
     """
 
     tree: SourceTree
@@ -253,6 +257,9 @@ class Workspace:
     open_target: OpenTarget | None = None
     await_staged: Callable[[str], None] = lambda _key: None
     lock: KeptLock | None = None
+    hosts: HostPort | None = None
+    rollout: int = 1
+    hosts_first: bool = False
 
     @property
     def selected(self) -> str:
@@ -266,7 +273,7 @@ class Workspace:
         return timestamp(self.clock.now())
 
 
-def by_rule(workspace: Workspace, rule: ApplyRule) -> Workspace:
+def by_rule(workspace: Workspace, rule: ApplyRule, hosts: HostRule) -> Workspace:
     """Return the workspace with the apply settings of `gitops.yaml`."""
     return replace(
         workspace,
@@ -275,4 +282,6 @@ def by_rule(workspace: Workspace, rule: ApplyRule) -> Workspace:
         time_limit=rule.node_timeout,
         drain_grace=rule.drain_grace,
         keeps_staged=rule.on_failure == "keep",
+        rollout=hosts.rollout.batch,
+        hosts_first=hosts.order == "before",
     )

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 _Declared = TypeVar("_Declared", IrInterface, IrNode, IrEdge)
 
 
-class Item(NamedTuple):
+class Reverted(NamedTuple):
     """A type or, if it has a `name`, one of its properties."""
 
     kind: TypeKind
@@ -77,14 +77,14 @@ def down_source(accepted: Schema, desired: Schema) -> bytes:
     return reversing_source(accepted, (accepted, desired))
 
 
-def reversing_source(target: Schema, applied: Sequence[Schema], pending: Mapping[Item, str] | None = None) -> bytes:
+def reversing_source(target: Schema, applied: Sequence[Schema], pending: Mapping[Reverted, str] | None = None) -> bytes:
     """Return the text of `target` with hints, so that a migration from the last `applied` schema keeps renamed items.
 
     The first `applied` schema is the revert's target, and the others follow in order. `pending` are hints from
     unapplied changes, which are kept for items that are not reverted.
     """
     back, known = _hints_back(target.ir, [each.ir for each in applied]), set(_items(target.ir))
-    earlier = {Item(each.kind, name): each.owner for each, name in back.items() if not each.name}
+    earlier = {Reverted(each.kind, name): each.owner for each, name in back.items() if not each.name}
     stay = {
         each._replace(owner=earlier.get(each._replace(name=""), each.owner)): n for each, n in (pending or {}).items()
     }
@@ -118,7 +118,7 @@ def has_hints(source: bytes) -> bool:
     return any(notes for _, _, notes in _places(source))
 
 
-def hints_of(source: bytes) -> dict[Item, str]:
+def hints_of(source: bytes) -> dict[Reverted, str]:
     """Return the rename hints of the types and properties in a schema. Raises LanguageError if it does not parse."""
     return {
         item: note.value.text
@@ -139,16 +139,16 @@ def _declared(form: SchemaIR) -> tuple[tuple[TypeKind, Sequence[IrInterface | Ir
     return (TypeKind.INTERFACE, form.interfaces), (TypeKind.NODE, form.nodes), (TypeKind.EDGE, form.edges)
 
 
-def _items(form: SchemaIR) -> Iterator[Item]:
+def _items(form: SchemaIR) -> Iterator[Reverted]:
     for kind, types in _declared(form):
         for each in types:
-            yield Item(kind, each.name)
-            yield from (Item(kind, each.name, field.name) for field in each.properties)
+            yield Reverted(kind, each.name)
+            yield from (Reverted(kind, each.name, field.name) for field in each.properties)
 
 
-def _goes_on(before: SchemaIR, after: SchemaIR) -> dict[Item, Item]:
+def _goes_on(before: SchemaIR, after: SchemaIR) -> dict[Reverted, Reverted]:
     """Apply rule 1 to two schemas: map each item of the first to its name in the second, if it continues."""
-    found: dict[Item, Item] = {}
+    found: dict[Reverted, Reverted] = {}
     for (kind, old), (_, new) in zip(_declared(before), _declared(after), strict=True):
         names = paired(old, new)
         later = {each.name: each for each in new}
@@ -156,23 +156,23 @@ def _goes_on(before: SchemaIR, after: SchemaIR) -> dict[Item, Item]:
             if each.name not in names:
                 continue
             owner = names[each.name]
-            found[Item(kind, each.name)] = Item(kind, owner)
+            found[Reverted(kind, each.name)] = Reverted(kind, owner)
             for name, now in paired(each.properties, later[owner].properties).items():
-                found[Item(kind, each.name, name)] = Item(kind, owner, now)
+                found[Reverted(kind, each.name, name)] = Reverted(kind, owner, now)
     return found
 
 
-def _hints_back(target: SchemaIR, applied: Sequence[SchemaIR]) -> dict[Item, str]:
+def _hints_back(target: SchemaIR, applied: Sequence[SchemaIR]) -> dict[Reverted, str]:
     """Return the hints of the target by item (rule 2)."""
     now = {item: item for item in _items(applied[0])}
     for before, after in pairwise(applied):
         following = _goes_on(before, after)
         now = {first: following[last] for first, last in now.items() if last in following}
     origins = {last: first for first, last in now.items() if not last.name}
-    known, wanted, hints = set(_items(applied[-1])), set(_items(target)), dict[Item, str]()
+    known, wanted, hints = set(_items(applied[-1])), set(_items(target)), dict[Reverted, str]()
     for kind, types in _declared(target):
         for each in types:
-            here = there = Item(kind, each.name)
+            here = there = Reverted(kind, each.name)
             if here not in known:
                 there = now.get(here, here)
                 if there == here or there in wanted:
@@ -180,16 +180,20 @@ def _hints_back(target: SchemaIR, applied: Sequence[SchemaIR]) -> dict[Item, str
                 hints[here] = there.owner
             first = origins.get(there)
             for field in each.properties:
-                is_kept = Item(kind, there.owner, field.name) in known
-                last = None if first is None or is_kept else now.get(Item(kind, first.owner, field.name))
-                if last is not None and last.owner == there.owner and Item(kind, here.owner, last.name) not in wanted:
-                    hints[Item(kind, here.owner, field.name)] = last.name
+                is_kept = Reverted(kind, there.owner, field.name) in known
+                last = None if first is None or is_kept else now.get(Reverted(kind, first.owner, field.name))
+                if (
+                    last is not None
+                    and last.owner == there.owner
+                    and Reverted(kind, here.owner, last.name) not in wanted
+                ):
+                    hints[Reverted(kind, here.owner, field.name)] = last.name
     return hints
 
 
-def _members_back(target: SchemaIR, applied: Sequence[SchemaIR]) -> dict[Item, tuple[tuple[str, str], ...]]:
+def _members_back(target: SchemaIR, applied: Sequence[SchemaIR]) -> dict[Reverted, tuple[tuple[str, str], ...]]:
     """Return the renames that give enum members of the target their names back, by property of the target (rule 4)."""
-    now: dict[Item, tuple[Item, dict[str, str]]] = {
+    now: dict[Reverted, tuple[Reverted, dict[str, str]]] = {
         item: (item, {each: each for each in field.type.enum_values or ()}) for item, field in _fields(applied[0])
     }
     for before, after in pairwise(applied):
@@ -210,23 +214,23 @@ def _members_back(target: SchemaIR, applied: Sequence[SchemaIR]) -> dict[Item, t
     return found
 
 
-def _fields(form: SchemaIR) -> Iterator[tuple[Item, IrProperty]]:
+def _fields(form: SchemaIR) -> Iterator[tuple[Reverted, IrProperty]]:
     for kind, types in _declared(form):
         for each in types:
-            yield from ((Item(kind, each.name, field.name), field) for field in each.properties)
+            yield from ((Reverted(kind, each.name, field.name), field) for field in each.properties)
 
 
 # -- writing hints -----------------------------------------------------------------------------------------------------
 
 
-_Members: TypeAlias = "Mapping[Item, tuple[tuple[str, str], ...]]"
+_Members: TypeAlias = "Mapping[Reverted, tuple[tuple[str, str], ...]]"
 
 
-def _hinted(form: SchemaIR, hints: Mapping[Item, str], members: _Members) -> SchemaIR:
+def _hinted(form: SchemaIR, hints: Mapping[Reverted, str], members: _Members) -> SchemaIR:
     """Return the form with only these hints."""
 
     def hinted(kind: TypeKind, declared: _Declared) -> _Declared:
-        items = {each.name: Item(kind, declared.name, each.name) for each in declared.properties}
+        items = {each.name: Reverted(kind, declared.name, each.name) for each in declared.properties}
         properties = tuple(
             each._replace(
                 annotations=_with_hints(
@@ -237,7 +241,7 @@ def _hinted(form: SchemaIR, hints: Mapping[Item, str], members: _Members) -> Sch
         )
         if isinstance(declared, IrInterface):
             return declared._replace(properties=properties)
-        annotations = _with_hints(declared.annotations, hints.get(Item(kind, declared.name)), ())
+        annotations = _with_hints(declared.annotations, hints.get(Reverted(kind, declared.name)), ())
         return declared._replace(properties=properties, annotations=annotations)
 
     return SchemaIR(
@@ -260,7 +264,7 @@ def _with_hints(
     return sorted_annotations([*(each for each in notes if each.name not in _REPLACED), *hints])
 
 
-def _write_hints(source: bytes, hints: Mapping[Item, str], members: _Members) -> bytes:
+def _write_hints(source: bytes, hints: Mapping[Reverted, str], members: _Members) -> bytes:
     """Return the text with only these hints, as far as it has a place for them."""
     edits: list[tuple[int, int, bytes]] = []
     for item, at, notes in _places(source):
@@ -281,7 +285,7 @@ def _write_hints(source: bytes, hints: Mapping[Item, str], members: _Members) ->
 
 def _places(
     source: bytes, names: Collection[str] = _REPLACED
-) -> Iterator[tuple[Item, int, Sequence[ast.SchemaAnnotation]]]:
+) -> Iterator[tuple[Reverted, int, Sequence[ast.SchemaAnnotation]]]:
     """Yield each item declared in a text, with the position for its hints and its current hints with these names.
 
     Raises LanguageError if the text does not parse.
@@ -299,9 +303,13 @@ def _places(
         for each in declarations:
             if not isinstance(each, InterfaceDeclaration):
                 at = _behind_ends(source, each) if isinstance(each, EdgeDeclaration) else each.name.span.end
-                yield Item(kind, each.name.text), at, _named(each.annotations, names)
+                yield Reverted(kind, each.name.text), at, _named(each.annotations, names)
             for field in each.properties:
-                yield Item(kind, each.name.text, field.name.text), field.type_span.end, _named(field.annotations, names)
+                yield (
+                    Reverted(kind, each.name.text, field.name.text),
+                    field.type_span.end,
+                    _named(field.annotations, names),
+                )
 
 
 def _named(notes: Sequence[ast.SchemaAnnotation], names: Collection[str]) -> Sequence[ast.SchemaAnnotation]:

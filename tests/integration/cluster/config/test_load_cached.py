@@ -27,6 +27,7 @@ from gitops.cluster.ledger.documents import read_sound, write_sound
 from gitops.cluster.model.address import Address, graph_address, query_address
 from gitops.core.codes import Code
 from gitops.database.language import query
+from tests.support.declared_hosts import host_files
 from tests.support.warm import cold, difference, shown, warm
 
 PG = b"node Person {\n  name: String @key\n  age: I32?\n}\n"
@@ -604,3 +605,24 @@ def test_a_graph_whose_change_is_not_applied_is_left_out_of_the_record(
         made = sound_record(vouched, record.graphs, digests, behind)
         assert sorted(made.graphs) == ["h", "i"]
         assert read_vouched(FILES, (made, behind)) == sorted({*ALWAYS, *OF_G})
+
+
+def test_hosts_are_read_again_by_every_load(tmp_path):
+    items = "  - package: curl\n  - file: /etc/motd\n    source: motd\n"
+    for name, data in {**host_files(items), "motd": b"hello\n"}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(data)
+    cache, tree = MemoryCache(), FolderTree(tmp_path, confined=False)
+    expected = load_desired(tree)
+    for _ in range(2):
+        found = load_desired(tree, hints=Hints(tree.reopened(), cache))
+        assert found.desired is not None
+        assert expected.desired is not None
+        assert (found.digests(), found.desired.config_digest) == (expected.digests(), expected.desired.config_digest)
+        assert list(found.dependencies) == list(expected.dependencies)
+    (tmp_path / "hosts" / "base.yaml").write_text("version: 1\nresources: [{package: zsh}]\n")
+    changed = load_desired(tree.reopened(), hints=Hints(tree.reopened(), cache))
+    assert Address("host.web1.package.zsh") in changed.resources
+    (tmp_path / "hosts" / "known_hosts").unlink()
+    broken = load_desired(tree.reopened(), hints=Hints(tree.reopened(), cache))
+    assert set(broken.diagnostics.codes()) == {"host_key_missing"}

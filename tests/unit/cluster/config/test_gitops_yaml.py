@@ -266,7 +266,7 @@ def test_the_digests_of_released_rules_stay(config: str, digest: str, first: str
 def test_a_rule_of_trust_is_in_the_digest_and_in_words_and_no_other_key_is() -> None:
     """Each key of a full file is left out in turn: what a row says about trust is what happens."""
     whole = (FULL + OIDC).replace("  data_growth", "  max_deletes: 9\n  may_break: [report]\n  data_growth")
-    whole = whole.replace("fail_fast: true", "on_drift: block") + PREVIEW
+    whole = whole.replace("fail_fast: true", "on_drift: block") + PREVIEW + HOSTS
     full = to_plain(parse_yaml(whole.encode()))
     stated = [key for key, row in KEY_ROWS.items() if row.trusted is not None]
     assert [key for key in stated if not _has(full, key.split("."))] == []
@@ -304,6 +304,17 @@ def test_tokens_of_whom_are_taken_is_a_rule_of_trust_in_every_detail() -> None:
         assert found.before != found.after
     (gone,) = rule_changes(Address("trust.library"), before, trust())
     assert (gone.after, gone.widens) == (None, False)
+
+
+HOSTS = """\
+hosts:
+  allow_local: true
+  secrets: {token: {env: TOKEN, hosts: [web1]}}
+  max_deletes: 5
+  gate_commands: true
+  rollout: {batch: 2}
+  order: before
+"""
 
 
 PREVIEW = """\

@@ -12,8 +12,10 @@ from jsonschema import Draft7Validator
 
 from gitops.cluster.config.cluster_yaml import load_header
 from gitops.cluster.config.gitops_yaml import parse_bot_config
+from gitops.cluster.config.item_files import read_item_file
 from gitops.cluster.config.json_schema import SCHEMAS, json_schema
 from gitops.cluster.config.keys import CLUSTER_KEYS
+from gitops.cluster.config.reader import SourceFile
 from gitops.cluster.config.rule_forms import BotConfigError
 from gitops.cluster.config.source import MemoryTree
 from gitops.cluster.policy.cases import read_cases
@@ -31,6 +33,7 @@ from gitops.cluster.policy.test_keys import (
     STATE_KEYS,
     TEST_KEYS,
 )
+from gitops.core.diagnostics import Diagnostics
 from gitops.database.language.yaml import YamlError, parse_yaml, to_plain
 from gitops.review.tests.format import read_test_file
 from tests.support.actions.scaffolds import made
@@ -54,6 +57,11 @@ def _refusal(document: str, data: bytes) -> str:
         except BotConfigError as error:
             return error.detail
         return ""
+    if document == "hosts":
+        problems = Diagnostics()
+        hosts = {"web1": frozenset({"web"})}
+        read_item_file(SourceFile("f.yaml", data), hosts, problems)
+        return "; ".join(each.message for each in problems)
     if document == "cluster":
         _, found = load_header(MemoryTree({"cluster.yaml": data}))
     else:
@@ -121,6 +129,18 @@ compute:
       max_credits_per_hour: 12.5
       experimental: true
     other: {target: prod, shrink_to_fit: {max_replica_size: 50cc, min_oom_count: 1, min_crash_count: 1, cooldown_s: 0}}
+hosts:
+  web1:
+    transport: ssh
+    address: web1.example
+    port: 2222
+    user: deploy
+    become: root
+    jump: gate
+    sessions: 4
+    resources: [hosts/base.yaml]
+    tags: [web]
+    vars: {workers: "2"}
 """,
     "gitops": """\
 version: 1
@@ -154,6 +174,22 @@ oidc:
       rules:
         - {actor: "{sub}", require: {email_verified: true, hd: [a.example, b.example]}, groups: ["{groups}"], grants: [query]}
     - {issuer: https://other.example, audience: brain, rules: [{actor: a}]}
+""",
+    "hosts": """\
+version: 1
+defaults: {owner: ada, group: crew}
+vars: {web: {workers: "2"}}
+resources:
+  - {package: curl, version: "1.0", state: present, purge: false, hold: true, provides: [curl], refresh: false, on: [web1]}
+  - {group: crew, gid: 900, system: true, on_remove: keep, depends_on: [host.web1.package.curl], timeout_s: 9, adopt: refuse}
+  - {user: ada, uid: 900, group: crew, groups: [sudoers], groups_exclusive: false, home: /srv/ada, create_home: true}
+  - {directory: /srv/ada, owner: ada, mode: "0755", ignore: [mode]}
+  - {file: /etc/x, content: a, substitute: true, check: [/bin/true, "{}"], create_only: true}
+  - {env: /etc/env, set: {A: b}, secrets: {B: token}}
+  - {symlink: /l, to: /srv/ada}
+  - {unit: a.service, sections: {Service: {ExecStart: /bin/true}}}
+  - {service: a.service, enabled: masked, state: stopped, on_change: none, triggers: [host.web1.file./etc/x], settle_s: 1}
+  - {ready: up, checks: [{http: "http://127.0.0.1/", status: 200, contains: ok}], from: runner, interval_ms: 500, passes: 1}
 """,
     "policy": """\
 version: 1

@@ -43,7 +43,7 @@ from gitops.cluster.model.approval import (
 from gitops.cluster.model.change import Action, Change, Disposition, GateName, Reason, Seen
 from gitops.cluster.model.identity import ClaimRule, TokenIssuer, describe
 from gitops.cluster.model.plan import Plan, PlanInputs, TrustChange
-from gitops.cluster.model.trust import DataGrowth, ShownRows, Signer, TrustRoot
+from gitops.cluster.model.trust import DataGrowth, HostSecret, ShownRows, Signer, TrustRoot
 from gitops.cluster.plan.planner import make_plan
 from gitops.core.clock import timestamp
 from gitops.core.errors import GitopsError
@@ -743,6 +743,18 @@ CASES = {
     "a client that may be broken": (
         {"may_break": {"report"}},
         [("may be broken without an approval", None, "report", True)],
+    ),
+    "a host that is the machine of the apply": (
+        {"host_allow_local": True},
+        [("a host can be the machine that runs the apply", "no", "yes", True)],
+    ),
+    "units that need approval": (
+        {"host_gate_commands": True},
+        [("units of hosts need approval", "no", "yes", False)],
+    ),
+    "a secret of hosts": (
+        {"host_secrets": {HostSecret("token", ("web1",), "env", ("TOKEN",))}},
+        [("secret of hosts", None, "token of env TOKEN, for web1", True)],
     ),
     "the project": ({"forge_project": "a/b"}, [("project on the forge", None, "a/b", True)]),
 }
