@@ -205,7 +205,7 @@ class Change:
     def caller_words(self) -> str:
         """Name the recorded clients that the change breaks, or say why they are not known; empty if it breaks none.
 
-        A plan says of each broken query that its callers are not known. Of a schema or graph, it does so only for the
+        A plan shows for each broken query that its callers are not known. For a schema or graph, it does so only for the
         gate `breaks_clients`.
         """
         if self.callers is None:
