@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import shlex
 import shutil
 import stat
-import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from gitops.cluster.approvals.pushes import PUSHES
@@ -23,7 +21,6 @@ from gitops.cluster.config.load import Loaded, load_desired
 from gitops.cluster.config.rule_text import sets
 from gitops.cluster.config.source import SourceTree
 from gitops.cluster.config.trust_root import trust_root
-from gitops.cluster.ledger import layout
 from gitops.cluster.ledger.sources import trust_at
 from gitops.cluster.model.address import Kind, cluster_address, of_kind
 from gitops.cluster.model.compute import ComputeRules, ComputeTarget, read_strategies
@@ -34,7 +31,7 @@ from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import GitopsError, RemoteError
 from gitops.core.redact import Secret
-from gitops.doctor.findings import DoctorFinding, attempt, error, good, unknown, warning
+from gitops.doctor.findings import NOT_PROBED, DoctorFinding, attempt, error, good, unknown, warning
 from gitops.doctor.jobs import (
     BotJob,
     all_jobs,
@@ -51,6 +48,7 @@ from gitops.doctor.review import (
     report_finding,
     scratch_finding,
 )
+from gitops.doctor.storage import storage_findings
 from gitops.doctor.targets import Examination, target_findings
 from gitops.doctor.trust import (
     REFS_WRITABLE,
@@ -76,12 +74,9 @@ from gitops.repository.wiring.git import open_commit_tree
 from gitops.repository.wiring.local import LocalRepository
 from gitops.repository.wiring.previews import scratch_root
 from gitops.repository.wiring.serving import open_issuer, open_pages
-from gitops.repository.wiring.stores import open_bucket, open_target
+from gitops.repository.wiring.stores import open_target
 from gitops.repository.wiring.system import RandomIds, SystemClock, own_command
 from gitops.review.tests.select import QueryTestFolders
-
-if TYPE_CHECKING:
-    from gitops.database.storage.contest import RacingStore
 
 # Checks of the rules that a forge enforces: the bot's account, its permissions, and the rules of protected branches.
 #
@@ -472,10 +467,6 @@ def _without(missing: str) -> str:
     return "Problems are found later without them"
 
 
-_WRITERS, _RACES = 8, 20
-_NOT_PROBED = ("not tried", "gitops doctor without --no-probe")
-
-
 def examine(
     local: LocalRepository, environ: Mapping[str, str], *, forge: str | None, cluster: str | None, probe: bool
 ) -> Iterator[DoctorFinding]:
@@ -602,7 +593,7 @@ def _trust(
 def _locks(local: LocalRepository, *, probe: bool, writes: bool) -> Iterator[DoctorFinding]:
     """Check that the bot's refs can be written. `writes` means that this machine's key signs entries."""
     if not probe:
-        yield unknown("ledger.writable", *_NOT_PROBED)
+        yield unknown("ledger.writable", *NOT_PROBED)
         return
     person = local.git.person_or_none() or Person("gitops doctor", "doctor@localhost")
     found, gaps = attempt(
@@ -648,7 +639,7 @@ def _cluster(
         yield error("cluster.valid", count(errors, "error"), f"gitops validate --config {rule.path}", rule.name)
         return None
     yield good("cluster.valid", f"{rule.path} is valid", rule.name)
-    yield from _storage(local, rule, None if desired.desired is None else desired.desired.storage, probe=probe)
+    yield from storage_findings(local, rule, None if desired.desired is None else desired.desired.storage, probe=probe)
     return _ValidFolder(tree, desired)
 
 
@@ -669,7 +660,7 @@ def _review(
 ) -> Iterator[DoctorFinding]:
     """Check previews, drills, tests and the report of a cluster. `root` is the tree of the target branch's head."""
     desired, storage = folder.loaded.desired, None
-    with contextlib.suppress(GitopsError):  # `_storage` reports it.
+    with contextlib.suppress(GitopsError):  # `storage_findings` reports it.
         storage = local.storage_base(rule, None if desired is None else desired.storage)
     last, gaps = attempt("drill.recent", lambda: _last_drill(local, config, rule), rule.name)
     whole = open_commit_tree(local.git, root, ".")
@@ -691,71 +682,6 @@ def _last_drill(local: LocalRepository, config: BotConfig, rule: ClusterRule) ->
         return None
     state = local.ledger(rule).view().state
     return None if state is None else state.last_drill(cluster_address(rule.name))
-
-
-def _storage(local: LocalRepository, rule: ClusterRule, storage: str | None, *, probe: bool) -> Iterator[DoctorFinding]:
-    check = "storage.writable"
-    try:
-        base = local.storage_base(rule, storage)
-    except GitopsError as problem:
-        yield error(check, f"{problem.code}: {problem.detail}", "see docs/storage.md", rule.name)
-        return
-    if base is None:
-        detail = "no storage for graphs is configured on this machine; the machine that applies needs it"
-        fix = "on that machine: git config gitops.root PATH, or storage: in cluster.yaml"
-        yield unknown(check, detail, fix, rule.name)
-    elif base.startswith("s3:") and probe:
-        yield storage_finding(partial(open_bucket, base), rule.name)
-    elif base.startswith("s3:"):
-        yield unknown(check, *_NOT_PROBED, rule.name)
-    elif not _can_create_files(base, probe=probe):
-        yield error(check, f"{base} cannot be written", "give the bot's account write access", rule.name)
-    else:
-        yield good(check, f"{base} can be written", rule.name)
-
-
-def storage_finding(open_store: Callable[[], RacingStore], place: str, rounds: int = _RACES) -> DoctorFinding:
-    """Test a store: writers race for objects (this many rounds per condition), then objects are read, listed and deleted.
-
-    If a service lets several writers win, two runs could overwrite each other's ledger. A refusal by the service is an
-    error in the setup. If the service does not respond, the result is unknown.
-    """
-    check = "storage.writable"
-    try:
-        store = open_store()
-        races = store.race(_WRITERS, rounds)
-        store.read(layout.STATE)
-        store.names("__cluster")
-        store.delete(f"{layout.STATE}.doctor")
-    except GitopsError as problem:
-        away = isinstance(problem, RemoteError) and problem.retryable
-        fix = problem.fix or "check the address, the credentials and their permissions (docs/storage.md)"
-        return (unknown if away else error)(check, f"{problem.code}: {problem.detail}", fix, place)
-    faults = [each.fault for each in races if each.fault]
-    if faults:
-        detail = f"in {len(faults)} of {rounds} races {store.location} let several writers {faults[0]}"
-        fix = "use a service that decides between writers (docs/storage.md)"
-        return error(check, f"{detail}; two runs could overwrite each other's ledger", fix, place)
-    return good(
-        check, f"{store.location}: {_WRITERS} writers raced {rounds} times for each condition, and one won", place
-    )
-
-
-def _can_create_files(root: str, *, probe: bool) -> bool:
-    """Check that files can be created in a local storage root, or in the nearest existing parent folder.
-
-    With `probe`, a temporary file without a name is created; otherwise only the permissions are checked.
-    """
-    at = Path(root)
-    while not at.exists() and at != at.parent:
-        at = at.parent
-    if not probe:
-        return os.access(at, os.W_OK | os.X_OK)
-    try:
-        with tempfile.TemporaryFile(dir=at, prefix=".gitops-doctor-"):
-            return True
-    except OSError:
-        return False
 
 
 def _remote_hooks(url: str | None) -> DoctorFinding:

@@ -19,6 +19,8 @@ from gitops.render.json import Form, present
 from gitops.render.words import count
 
 T = TypeVar("T")
+NOT_PROBED = ("not tried", "gitops doctor without --no-probe")
+"""The detail and the remedy of a check that was not allowed to write."""
 
 
 class Health(StrEnum):

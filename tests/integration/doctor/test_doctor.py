@@ -17,8 +17,9 @@ from gitops.core.codes import Code
 from gitops.core.errors import ConflictError, GitopsError, RemoteError
 from gitops.core.redact import Secret
 from gitops.database.storage.s3 import S3Store
-from gitops.doctor.examine import KeyFacts, MachineFacts, machine_findings, storage_finding
+from gitops.doctor.examine import KeyFacts, MachineFacts, machine_findings
 from gitops.doctor.findings import DoctorFinding, Health, attempt, sort_findings
+from gitops.doctor.storage import storage_finding
 from gitops.doctor.targets import Examination, target_findings
 from gitops.doctor.trust import issuer_findings, probe_locks
 from gitops.forge.web import WebSender
