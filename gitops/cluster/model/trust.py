@@ -212,9 +212,12 @@ class TrustRoot:
         return Quorum(MappingProxyType(found), environment, self.limits)
 
     def reviews_open(self, environment: str) -> frozenset[Tier]:
-        """Return the tiers that these rules gate in an environment and for which a forge review counts."""
-        gates = self.quorum(environment).numbers.keys()
-        gated = {Tier.IRREVERSIBLE, *([Tier.REVERSIBLE] if gates - {GateName.IRREVERSIBLE} else [])}
+        """Return the tiers that these rules gate in an environment and for which a forge review counts.
+
+        The limit on removals from hosts is always set, so it alone is no reason to ask the forge for reviews.
+        """
+        gates = self.quorum(environment).numbers.keys() - {GateName.IRREVERSIBLE, GateName.HOST_DELETES}
+        gated = {Tier.IRREVERSIBLE, *([Tier.REVERSIBLE] if gates else [])}
         return frozenset(gated & {Tier(each) for each in self.via_forge})
 
     def principal(self, key: str, *, at: datetime, namespace: str = "git") -> str | None:
