@@ -214,7 +214,7 @@ class TrustRoot:
     def reviews_open(self, environment: str) -> frozenset[Tier]:
         """Return the tiers that these rules gate in an environment and for which a forge review counts.
 
-        The limit on removals from hosts is always set, so it alone is no reason to ask the forge for reviews.
+        The limit on removals from hosts is always set, so the forge is not asked for reviews because of it alone.
         """
         gates = self.quorum(environment).numbers.keys() - {GateName.IRREVERSIBLE, GateName.HOST_DELETES}
         gated = {Tier.IRREVERSIBLE, *([Tier.REVERSIBLE] if gates else [])}
