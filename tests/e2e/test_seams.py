@@ -209,6 +209,7 @@ def test_each_refusal_is_one_of_the_steps_that_are_explained() -> None:
         Code.APPROVAL_OTHER_GRAPH,
         Code.APPROVAL_DATA_GREW,
         Code.APPROVAL_DATA_REPLACED,
+        Code.APPROVAL_CALLERS_MOVED,
     }
     assert shown[Code.APPROVAL_VIA_REFUSED] == 4
     assert shown[Code.APPROVAL_ACCOUNT_UNKNOWN] in (3, 4)
