@@ -156,6 +156,7 @@ def test_an_upgrade_renews_the_installation_and_the_copies_of_the_action():
         "action.yml": "renewed",
         "cluster.json": "renewed",
         "gitops.json": "same",
+        "hosts.json": "same",
         "policy.json": "same",
         "policy-tests.json": "same",
         "tests.json": "same",
