@@ -88,6 +88,9 @@ def describe(options: argparse.Namespace) -> int:
     from gitops.hosts.inspection import described, is_private, resource_file
     from gitops.hosts.probe import HostOwner, probe, read_text
 
+    if not options.item:
+        detail = "name an item, such as file./etc/motd, user.deploy or package.nginx"
+        raise UsageError(Code.USAGE_ERROR, detail, fix=f"gitops hosts describe {options.host} ITEM")
     declared = _declared(options)
     name = _named(declared, options.host)
     items = [_default_item(name, each) for each in options.item]

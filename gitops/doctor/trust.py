@@ -106,7 +106,10 @@ def _quorums(
     if not trust.numbers:
         yield _quorum(trust, now, forge, f"{path} and approvals.required", trust.required)
     for quorum in quorums if trust.numbers else ():
-        gates = ", ".join(f"{gate} {number}" for gate, number in quorum.numbers.items())
+        named = {gate for _, gate, _ in trust.numbers}
+        # The limit on removals from hosts is always set, also where there are no hosts.
+        shown = (each for each in quorum.numbers.items() if each[0] is not GateName.HOST_DELETES or each[0] in named)
+        gates = ", ".join(f"{gate} {number}" for gate, number in shown)
         where = f"{path}, approvals.gates and approvals.environments"
         yield _quorum(trust, now, forge, where, max(quorum.numbers.values()), f" in {quorum.environment} ({gates})")
     count = sorted({tier for quorum in quorums for tier in trust.reviews_open(quorum.environment)})

@@ -110,7 +110,8 @@ class ChangesetRaces(Imported):
         assert winner in (key(1), key(2))
         for number, result in zip(numbers, results, strict=True):
             assert result == number if key(number) == winner else isinstance(result, GitopsError)
-        assert {r.code for r in results if isinstance(r, GitopsError)} == {"changeset_active"}
+        refused = {(r.code, r.detail) for r in results if isinstance(r, GitopsError)}
+        assert {code for code, _ in refused} == {"changeset_active"}, refused
         assert len(make_store().events()) == 1
 
 

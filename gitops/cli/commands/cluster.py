@@ -550,7 +550,7 @@ HOSTS = Command(
             "print items that a host has, as a resource file to paste; leaves out the content of private files",
             f"{_HOSTS}:describe",
             Argument("host", "HOST", "name of a host in cluster.yaml"),
-            Argument("item", "ITEM", "type and id, such as file./etc/motd, user.deploy or package.nginx", nargs="+"),
+            Argument("item", "ITEM", "type and id, such as file./etc/motd, user.deploy or package.nginx", nargs="*"),
             FOLDER,
             epilog=_HOST_CODES,
         ),

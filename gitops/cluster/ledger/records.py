@@ -320,14 +320,14 @@ class ChangesetRecords:
 
     def _check_free(self, index: ChangesetIndex, records: Mapping[str, Changeset], new: Changeset) -> None:
         """Check rule 3."""
-        found = (records.get(key) or self.record(key) for key in _open_keys(index))
-        others = tuple(other for other in found if other is not None)
-        for other in others:
-            if other.state in BLOCKING and other.key not in new.beside:
-                detail = f"changeset {other.key} has not ended, and only one at a time can change the cluster"
-                fix = f"wait until it has ended: gitops changeset watch {other.key}"
-                raise ConflictError(Code.CHANGESET_ACTIVE, detail, path=other.key, fix=fix)
-        for other in others:
+        others = {key: records.get(key) or self.record(key) for key in _open_keys(index)}
+        for key, other in others.items():
+            blocks = key == index.active if other is None else other.state in BLOCKING
+            if blocks and key not in new.beside:
+                detail = f"changeset {key} has not ended, and only one at a time can change the cluster"
+                fix = f"wait until it has ended: gitops changeset watch {key}"
+                raise ConflictError(Code.CHANGESET_ACTIVE, detail, path=key, fix=fix)
+        for other in filter(None, others.values()):
             shared = sorted(new.addresses & other.addresses)
             if shared:
                 doing = "is being applied with a" if other.state in BLOCKING else "still cleans up after its"

@@ -115,7 +115,8 @@ def test_an_option_may_stand_between_any_two_positional_arguments() -> None:
         places = [each for each in command.arguments if not each.name.startswith("-")]
         if not any("nargs" in each.settings for each in places):
             continue
-        for more in range(len(places) + 2 * (places[-1].settings.get("nargs") == "*")):
+        needed = sum(each.settings.get("nargs") not in ("?", "*") for each in places)
+        for more in range(max(0, needed - 1), len(places) + 2 * (places[-1].settings.get("nargs") in ("*", "+"))):
             values = [f"v{number}" for number in range(more + 1)]
             options = parse_options([*words, *values])
             seen += 1
