@@ -456,7 +456,7 @@ def _hint(item: dict[str, Any]) -> str:
 def revisions(draw: Any, *, mixed: bool = False) -> tuple[bytes, bytes]:
     """Two schema texts, the second one made from the first by a few edits, with their hints.
 
-    Where they are `mixed`, a property is dropped and one is added, whatever else the edits do.
+    Where they are `mixed`, a property is dropped and an optional one is added, whatever else a few edits do.
     """
     draft = _Draft(draw)
     for _ in range(draw(st.integers(0, 3))):
@@ -466,7 +466,7 @@ def revisions(draw: Any, *, mixed: bool = False) -> tuple[bytes, bytes]:
     before = draft.text()
     if mixed:
         draft.drop_field_of(draft.pick([each for each in draft.owners() if draft.loose(each)]))
-        draft._add_field()
-    for _ in range(draw(st.integers(0 if mixed else 1, 6))):
+        draft.pick(draft.owners())["fields"].append(draft.field(optional=True))
+    for _ in range(draw(st.integers(0, 2) if mixed else st.integers(1, 6))):
         draft.edit()
     return before, draft.text()

@@ -375,25 +375,24 @@ _Declared = TypeVar("_Declared", IrInterface, IrNode, IrEdge)
 
 
 def expanded_source(accepted: Schema, desired: Schema, migration: Migration) -> bytes | None:
-    """Return the intermediate schema's text for a two-phase migration, or None unless the migration adds and drops.
+    """Return the intermediate schema's text for a migration that adds first and drops later, or None if it has no halves.
 
-    `migration` is the plan from `accepted` to `desired`. Equal forms produce equal bytes. The author's layout and
-    comments are not kept.
+    `migration` is the plan from `accepted` to `desired`. Until the second phase, readers by the accepted schema find all
+    that they know: each step either keeps them or drops something. Some interfaces have no such schema in between: one that
+    loses a property while a type without that property joins it, or that gets one while a type that implements it goes.
+    Equal forms produce equal bytes. The author's layout and comments are not kept.
     """
-    drops = set(filter(_is_drop, migration.steps))
-    if not drops or drops == set(migration.steps) or not migration.supported:
+    drops = {each for each in migration.steps if each.drops}
+    if not 0 < len(drops) < len(migration.steps) or not all(
+        each.drops or each.keeps_readers for each in migration.steps
+    ):
         return None
     try:
         between = compile_schema(print_schema(_with_dropped(accepted.ir, desired.ir, drops).to_json()).encode("utf-8"))
     except LanguageError:
         return None
-    first, second = plan_migration(accepted, between), plan_migration(between, desired)
-    whole = {*first.steps, *second.steps} == set(migration.steps)
-    return between.source if whole and not any(map(_is_drop, first.steps)) and set(second.steps) == drops else None
-
-
-def _is_drop(step: MigrationStep) -> bool:
-    return isinstance(step, DropType | DropProperty)
+    first, second = set(plan_migration(accepted, between).steps), set(plan_migration(between, desired).steps)
+    return between.source if second == drops and first == set(migration.steps) - drops else None
 
 
 def _with_dropped(accepted: SchemaIR, desired: SchemaIR, drops: Collection[MigrationStep]) -> SchemaIR:
