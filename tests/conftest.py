@@ -21,13 +21,13 @@ import pytest
 from hypothesis import is_hypothesis_test, settings
 
 from tests.support import pen, story_ledgers
-from tests.support.effort import cases
+from tests.support.effort import FULL, cases
 
 if TYPE_CHECKING:
     from tests.support.materialize.server_world import ServerWorld
     from tests.support.s3 import S3Place, S3Server
 
-settings.register_profile("gitops", deadline=None, print_blob=True, max_examples=cases(100))
+settings.register_profile("gitops", deadline=None, print_blob=True, max_examples=cases(100), derandomize=not FULL)
 settings.load_profile("gitops")
 # No test looks into the cache of who runs it; those that are about a cache say where theirs is.
 os.environ["GITOPS_CACHE"] = "off"
