@@ -52,7 +52,7 @@ class MergesBeside:
 
     @property
     def enabled(self) -> bool:
-        """Whether merges are prepared at all."""
+        """Whether merges can be prepared early."""
         rules, position = self._context.config.apply, self._context.position(self.rule)
         chosen = (rules.side_by_side, rules.atomicity, rules.queue) == ("disjoint", "atomic", "one_per_merge")
         # A verdict of the forge is asked for when it is the merge's turn, and nothing may have happened before.
@@ -63,7 +63,7 @@ class MergesBeside:
         return bool(self._found)
 
     def prepare(self, steps: Iterable[QueuedStep]) -> Iterator[LogLine]:
-        """Prepare waiting merges from the oldest on, until one has to wait for its turn. Known ones are continued."""
+        """Prepare waiting merges, oldest first, until one has to wait for its turn. Continue those that are already known."""
         covered: set[str] = set()
         for number, step in enumerate(steps):
             if number < len(self._found):
@@ -127,7 +127,7 @@ class MergesBeside:
             self._lock.lock_id = None
 
     def notes(self, outcome: ApplyOutcome) -> Iterator[str]:
-        """Yield beside which requests the applied merges were prepared."""
+        """Yield notes on the requests beside which each applied merge was prepared."""
         ledger = self._context.repository.ledger(self.rule)
         for record in outcome.changesets:
             earlier = [found for key in record.beside if (found := ledger.changeset(key)) is not None]

@@ -1,4 +1,4 @@
-"""Compares the open requests of a cluster: which conflict, which will be merged first, and what is left to plan then.
+"""Compares a cluster's open requests: which conflict, which will be merged first, and what remains to be done then.
 
 1. Requests in the forge's merge queue come first, in its order, then the approved ones by number. Every other request
    comes after all of these.
@@ -100,7 +100,7 @@ class OpenRequests:
         return tuple(EarlierMerge(number, kinds[rank[0]]) for rank, number in first)
 
     def compared(self, request: ChangeRequest) -> str | None:
-        """Return a digest of what a report on a request says about others. None if it says nothing."""
+        """Return a digest of the part of a request's report that is about other requests. None if there is no such part."""
         if request.number not in self.requests or self._alone(request.number) is None:
             # Its own report says that it must be rebased first.
             return None
@@ -111,7 +111,7 @@ class OpenRequests:
         return canonical_digest([order, [[c.request, c.resources, c.paths, _forms(c.problems)] for c in conflicts]])
 
     def said(self, request: ChangeRequest, planned: PlanOutcome) -> OtherRequests | None:
-        """Return what to say about the other requests in the report of the plan of now. None if there is nothing to say."""
+        """Return the part of a request's report that is about other requests. None if there is nothing to report."""
         compared = self.compared(request)
         if compared is None:
             return None
@@ -121,7 +121,7 @@ class OpenRequests:
         )
 
     def reread(self) -> None:
-        """Forget which requests are approved, because plans were stored meanwhile."""
+        """Forget which requests are approved, because new plans have been stored."""
         self.__dict__.pop("_approved", None)
 
     # -- comparing -----------------------------------------------------------------------------------------------------

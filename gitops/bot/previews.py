@@ -62,7 +62,7 @@ class _Run:
 def preview_event(
     context: EventContext, event: RequestEvent | HeadEvent | ManualEvent | TimerEvent
 ) -> Iterator[LogLine]:
-    """Preview the request of an event, or all open ones; remove the copies of a closed one, and useless ones by timer."""
+    """Preview an event's request, or all open ones. Remove the copies of a closed request and, on a timer, unused copies."""
     match event:
         case RequestEvent(number=number, action=RequestAction.CLOSED | RequestAction.MERGED):
             yield from end_previews(context, number)
@@ -91,7 +91,7 @@ def preview_requests(context: EventContext, number: int | None = None, head: str
 def preview_request(
     context: EventContext, request: ChangeRequest, *, cluster: str | None = None, asked: bool = False
 ) -> Iterator[LogLine]:
-    """Preview one request. `asked` means that somebody with the permission asked for a preview of this head."""
+    """Preview one request. `asked` means that someone with the permission asked for a preview of this head."""
     context.repository.fetch_heads([request])
     if not context.repository.has_head(request):
         yield LogLine(f"request {request.number}: its head no longer exists", RunResult.LOST)
@@ -123,7 +123,7 @@ def end_previews(context: EventContext, number: int) -> Iterator[LogLine]:
 
 
 def sweep_previews(context: EventContext) -> Iterator[LogLine]:
-    """Remove the copies that have expired, those of runs that crashed an hour ago or earlier, and those of closed requests.
+    """Remove copies that have expired, that belong to closed requests, or whose run crashed at least an hour ago.
 
     Previews of requests that were closed without an event are ended. While another preview of the cluster runs, the
     copies of closed requests stay for the next time.

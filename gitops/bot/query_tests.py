@@ -30,7 +30,7 @@ _MOST_CHARACTERS = 1_000
 
 
 def folders_of_tests(context: EventContext, workspace: Workspace, root: Callable[[], str]) -> QueryTestFolders:
-    """Return where the test files of a planned folder are. `root` returns the merge's root tree."""
+    """Return the folders with the test files of a planned cluster. `root` returns the merge's root tree."""
     from gitops.review.tests.select import QueryTestFolders
 
     paths = context.config.tests.paths
@@ -91,7 +91,7 @@ def concerns_tests(context: EventContext, target: str | None, head: str) -> bool
 
 
 def plan_tests(report: QueryTestReport) -> PlanTests:
-    """Return what a stored plan says about its tests, without times."""
+    """Return the test results for a stored plan, without times."""
     failed = [each for each in report.diagnostics() if each.severity is Severity.ERROR or not report.required]
     return PlanTests(
         **report.counts,

@@ -1,4 +1,4 @@
-"""`gitops hosts`: reads declared machines and changes nothing on them. The connections are those of the cluster folder.
+"""`gitops hosts`: reads declared machines without changing them. The cluster folder declares the connections.
 
 A key comes from the file that `GITOPS_SSH_IDENTITY` names, otherwise from the SSH agent.
 """

@@ -51,7 +51,7 @@ _SWITCH = re.compile(r"vars\.\w+ [!=]= '\w*'")
 
 @dataclass(frozen=True, slots=True)
 class SplitOutcome:
-    """The files of a split. If `kept` is not empty, nothing is split: it names a path, and says what cannot be moved."""
+    """The files of a split. If `kept` is set, nothing was split: it has a path, and the reason why it can't be moved."""
 
     files: tuple[InitFile, ...] = ()
     kept: tuple[str, str] | None = None

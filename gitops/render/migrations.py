@@ -63,7 +63,7 @@ class StepView:
 
     @property
     def keeps_from_landing(self) -> bool:
-        """Whether the migration cannot be applied because of the step: it is not supported, or rows break it."""
+        """Whether the step prevents the migration, because it is not supported or rows break it."""
         return self.breaks or self.step.get("kind") == UnsupportedChange.kind
 
     @property

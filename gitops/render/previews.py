@@ -1,4 +1,4 @@
-"""Previews as text and as Markdown: what a change does to live data, in counts."""
+"""Renders previews as text and as Markdown: the effect of a change on live data, in counts."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def _effect_words(effect: TableEffect, counts: Counts) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PreviewLine:
-    """A name from a change request, and what is said about it."""
+    """A name from a change request, and the text about it."""
 
     subject: str
     words: str

@@ -88,7 +88,7 @@ def sarif_log(outcome: LintOutcome, place: Callable[[str], str]) -> Form:
 
 
 def verdicts_sarif(diagnostics: Sequence[Diagnostic], place: Callable[[str], str]) -> Form:
-    """Return the log of a run of tests, whose failures are placed at the expectations. `place` is that of `sarif_log`."""
+    """Return the SARIF log of a test run, with each failure at its expectation. `place` is as in `sarif_log`."""
     rules = [_code_rule(code) for code in sorted({each.code for each in diagnostics})]
     index = {rule["id"]: at for at, rule in enumerate(rules)}
     results = [*_diagnostic_results(diagnostics, index, place)]

@@ -242,7 +242,7 @@ def obstacle_lines(outcome: PlanOutcome) -> list[str]:
 
 
 def other_lines(others: OtherRequests) -> list[str]:
-    """Return what the other open requests mean for a plan."""
+    """Describe how the other open requests affect a plan."""
     lines = []
     for each in others.conflicts:
         where = f"request {each.request}"

@@ -297,7 +297,7 @@ def kept_plan(repository: Repository, cluster: str, number: int) -> PlanRecord |
 
 
 def kept_others(repository: Repository, cluster: str, number: int) -> OtherRequests | None:
-    """Return what a request's last report says about other requests, or None if it says nothing."""
+    """Return the part of a request's last report that is about other requests, or None if there is none."""
     store = repository.git
     try:
         commit = repository.head_of(plan_ref(cluster, number))

@@ -1,4 +1,4 @@
-"""What a query server needs to serve previewed change requests: which there are, and their copies of the live graphs.
+"""Finds previewed change requests for a query server, and makes their copies of the live graphs.
 
 1. A request is served if the bot previewed its head: `refs/gitops/previews/<cluster>/<number>` then has a record that a
    ledger signer in force signed. The bot has decided by the rules whether this head may be previewed, and the record
@@ -44,7 +44,7 @@ _WAIT_S, _WAITS = 0.25, 80
 
 @dataclass(frozen=True, slots=True)
 class PreviewOffer:
-    """What may be served now: by whom, whether changes go to the copies, and the commit of each request's record.
+    """What can be served now: the readers, whether changes are allowed on copies, and the commit of each request's record.
 
     `base` is the head of the cluster's branch. `previewers` is empty if nothing may be served.
     """

@@ -184,7 +184,7 @@ Raises TokenRefusedError, RemoteError.
 
 @dataclass(frozen=True, slots=True)
 class ServedCluster:
-    """A cluster of a served repository: its branch, its ledger, and what is allowed.
+    """A cluster of a served repository: its branch, its ledger and the permitted operations.
 
     `merged` returns whether a commit is part of the branch, `brings_nothing` whether it has nothing to apply.
     `steering` acts on behalf of a token. `refresh` drops cached responses of the remote.

@@ -135,7 +135,7 @@ def problem_answer(problem: ApiProblem) -> BodyAnswer:
 
 
 class Says(Enum):
-    """What an error response shows: the error's detail without the graph's location, or its code's summary."""
+    """The text of an error response: the error's detail without the graph's location, or its code's summary."""
 
     DETAIL = auto()
     WITHOUT_PLACE = auto()

@@ -32,7 +32,7 @@ CACHE_BYTES = 128 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class OpenedPreview:
-    """A previewed change request that answers until a moment, when its copies may be removed. `place` is where they are."""
+    """A previewed change request, open until its copies may be removed. `place` is the location of the copies."""
 
     generation: Generation
     until: datetime

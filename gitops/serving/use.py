@@ -60,7 +60,7 @@ _JSON_TYPES: Mapping[type, str] = {
 
 
 class SteadyClock:
-    """The wall time without its jumps: a jump only counts after the new time has held for an hour."""
+    """A wall clock that ignores jumps until the new time has been stable for an hour."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -173,7 +173,7 @@ class UseRecorder:
                 self._drain()
 
     def look(self) -> None:
-        """Write what was counted since the last time. Never raises."""
+        """Write the counts since the last call. Never raises."""
         try:
             self._look()
         except GitopsError as error:
@@ -182,7 +182,7 @@ class UseRecorder:
             self._failed(f"{type(error).__name__}: {error}")
 
     def run(self, stopped: threading.Event) -> None:
-        """Write every minute until stopped, and then once more."""
+        """Write every minute until stopped, then write once more."""
         while True:
             self.look()
             if stopped.wait(EVERY_S):
@@ -191,7 +191,7 @@ class UseRecorder:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Write in a separate thread during the block. A server that stops does not wait long for slow storage."""
+        """Write in a separate thread during the block. When the server stops, it does not wait long for slow storage."""
         stopped = threading.Event()
         thread = threading.Thread(target=self.run, args=(stopped,), name="use", daemon=True)
         thread.start()

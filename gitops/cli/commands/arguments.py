@@ -262,8 +262,8 @@ APPLYING = (
         flag("--fail-fast", "after a failure, start no more changes"),
         flag(
             "--keep-going",
-            "after a failure of one graph, continue with the other graphs (default: change no other graph, and apply the texts "
-            "that do not depend on it; apply.fail_fast of gitops.yaml makes --fail-fast the default)",
+            "after a failure of one graph, continue with the other graphs (default: only apply queries and policies that do "
+            "not depend on it; apply.fail_fast in gitops.yaml makes --fail-fast the default)",
         ),
     ),
     flag("--atomic", "apply everything or nothing; after a failure, roll back the prepared changes"),

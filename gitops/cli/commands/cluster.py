@@ -91,7 +91,7 @@ SETUP_COMMANDS = (
         ),
         flag(
             "--drills",
-            "add a CI job that tries each week whether the clusters can be restored; with --upgrade, add it to a repository"
+            "add a weekly CI job that tests whether the clusters can be restored; with --upgrade, add it to a repository"
             " that already has the other jobs",
         ),
         flag(
@@ -353,7 +353,7 @@ CLUSTER_COMMANDS = (
         Argument("--output", "FILE", "write the report to a file, and print it as text"),
         flag("--update", "rewrite the expected results of failed tests, and show the differences"),
         flag("--watch", "run again when a file of the folder changes, until you press Ctrl-C"),
-        flag("--coverage", "list queries without a test, and policy rules that no case meets"),
+        flag("--coverage", "list queries without a test, and policy rules without a matching case"),
         Argument(
             "--fail-under", "PCT", "exit 1 if less than this percentage of queries or rules is covered", type=count
         ),
@@ -366,7 +366,12 @@ CLUSTER_COMMANDS = (
         "down",
         "show how to undo a schema change or return to an earlier ledger entry, and what cannot be restored",
         f"{_TEXTS}:down",
-        Argument("graph", "GRAPH", "graph whose change from the applied to the declared schema to undo", nargs="?"),
+        Argument(
+            "graph",
+            "GRAPH",
+            "graph whose schema change to undo, from the applied schema to the declared one",
+            nargs="?",
+        ),
         Argument("--from", "FILE", "earlier schema, instead of a graph", dest="old"),
         Argument(
             "--to",

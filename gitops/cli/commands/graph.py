@@ -317,7 +317,7 @@ QUERY = Command(
     Argument(
         "--conflict",
         ("last_wins", "strict"),
-        "with --mutate: run on what is there at its turn, or refuse it if it would overwrite what others changed since it "
+        "with --mutate: whether to run (last_wins) or refuse (strict) a mutation that would overwrite changes made since it "
         "was sent (default: as the server is set up)",
     ),
     _FORMAT,

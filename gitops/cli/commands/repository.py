@@ -94,7 +94,8 @@ BOT = Command(
                 " (default: the environment variable GITOPS_API_TOKENS; without tokens, API requests are refused)",
             ),
             flag(
-                "--oidc", "also take tokens of the identity providers that each cluster's gitops.yaml lists under oidc"
+                "--oidc",
+                "also accept tokens of the identity providers that each cluster's gitops.yaml lists under oidc",
             ),
             Argument(
                 "--workers",
@@ -189,7 +190,7 @@ SERVE = Command(
     Argument(
         "--strict-changes",
         "GRAPH",
-        "refuse a change of this graph that would overwrite what others changed while it waited; repeatable",
+        "refuse a change to this graph if it would overwrite changes that others made while it was queued; repeatable",
         action="append",
         default=[],
     ),
@@ -204,7 +205,7 @@ SERVE = Command(
     Argument(
         "--oidc",
         "FILE",
-        "YAML file with identity providers whose tokens are taken, in the form of the section oidc of gitops.yaml",
+        "YAML file with identity providers whose tokens are accepted, like the section oidc of gitops.yaml",
     ),
     Argument(
         "--public-url",
@@ -212,7 +213,7 @@ SERVE = Command(
         "public address of the server, https://HOST, where agents find out which identity providers' tokens it accepts",
         type=public_url,
     ),
-    Argument("--token-file", "FILE", "with --check: say who the holder of the token in this file is"),
+    Argument("--token-file", "FILE", "with --check: show the actor that the token in this file identifies"),
     flag("--check", "check whether the server would start, without listening; exit 0 if it would, otherwise 1"),
     Argument(
         "--workers",
@@ -247,7 +248,7 @@ SERVE = Command(
     Argument(
         "--read-replica",
         "DIR",
-        "answer reads only, from a copy of the cluster's bucket in DIR, which is kept up to date; the credentials need only read",
+        "answer only reads, from a copy of the cluster's bucket in DIR, which is kept up to date with read-only credentials",
     ),
     Argument(
         "--cache-size",
@@ -258,24 +259,24 @@ SERVE = Command(
     Argument(
         "--max-staleness",
         "DURATION",
-        "with --read-replica: how old the copy should be at most; it is compared with the bucket twice as often (default: 10s)",
+        "with --read-replica: target age of the copy; it is compared with the bucket twice within this time (default: 10s)",
         type=duration,
     ),
     Argument(
         "--max-outage",
         "DURATION",
-        "with --read-replica: how old a copy can be that is still served while the bucket does not respond (default: 1h)",
+        "with --read-replica: maximum age of the copy while the bucket does not respond; then reads are refused (default: 1h)",
         type=duration,
     ),
     Argument(
         "--writer",
         "URL",
-        "with --read-replica: address of a server that takes changes, for the answers that refuse them",
+        "with --read-replica: address of a server that accepts changes, which refusals of changes show",
         type=public_url,
     ),
-    Argument("uri", "URI", "cannot be combined with --cluster, like --target and --config", nargs="?"),
-    Argument("--target", "NAME", "cannot be combined with --cluster"),
-    Argument("--config", "FILE", "cannot be combined with --cluster"),
+    Argument("uri", "URI", "not supported; use --cluster", nargs="?"),
+    Argument("--target", "NAME", "not supported; use --cluster"),
+    Argument("--config", "FILE", "not supported; use --cluster"),
     epilog="exit codes: 0 stopped by a signal, or ready to serve; 1 could not serve; 2 wrong usage",
 )
 

@@ -64,7 +64,7 @@ class PreparedMerge:
         self._thread.start()
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait until everything is prepared or has failed, for at most `seconds`. Return True if that is so.
+        """Wait at most `seconds` until everything is prepared or has failed. Return False if the time ran out.
 
         A change that failed is tried again in the turn of the merge. Raises what ended the work unexpectedly, once.
         """
@@ -85,7 +85,7 @@ class PreparedMerge:
 
 
 def prepare_merge(workspace: Workspace, earlier: Sequence[PreparedMerge]) -> PreparedMerge | None:
-    """Start to prepare a merge beside the `earlier` ones, which are prepared and not applied yet, oldest first.
+    """Start to prepare a merge beside `earlier` merges that are prepared but not applied yet, oldest first.
 
     `workspace` is atomic, has the facts about its changeset, and a lock to keep. Return None if the merge has to wait for
     its turn: nothing is written then. The first merge is prepared only if that takes time.

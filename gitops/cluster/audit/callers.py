@@ -1,4 +1,4 @@
-"""Which calls the changes of an entry break, derived again from the texts in the ledger and in its sources.
+"""Recomputes the calls that an entry's changes break, from the texts in the ledger and in its sources.
 
 An audit can't read record objects. The entry has the clients that the apply counted, and an approval has those that its
 approver saw. So the audit checks that the gate asked for these clients under the rules in force, and nothing more.
@@ -30,7 +30,7 @@ _NOT_RECORDED = Callers(UseState.NOT_RECORDED)
 def asked_for_clients(
     changes: Sequence[Change], breaks: Sequence[ContractBreak], access: AccessDiff | None, rules: TrustRoot
 ) -> Mapping[Address, str]:
-    """Return the changes that the gate for broken clients is about, by the clients that the entry records for each."""
+    """Return the changes to which the gate `breaks_clients` applies, given the clients that the entry records for each."""
     recorded = {change.address: change.callers or _NOT_RECORDED for change in changes}
     broken = broken_calls(changes, breaks, (), access)
     callers = {address: recorded[address] for address in broken if address in recorded}

@@ -55,7 +55,7 @@ class HostSecretRule:
 
     @property
     def sources(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
-        """The keys that say where the value is, with their words."""
+        """The keys that specify where the value is, with their descriptions."""
         found = (("env", (self.env,)), ("file", (self.file,)), ("command", self.command))
         return tuple((key, tuple(map(str, words))) for key, words in found if words and words != (None,))
 
@@ -113,7 +113,7 @@ class HostRule:
 
 
 def unclear_secrets(hosts: HostRule) -> Iterator[tuple[Place, str]]:
-    """Yield the secrets of hosts whose value is nowhere, or in several places."""
+    """Yield host secrets that have no source for their value, or more than one."""
     for name, secret in hosts.secrets.items():
         if len(secret.sources) != 1:
             yield ("hosts", "secrets", name, CHOSEN_KEY), "write exactly one of env, file and command"

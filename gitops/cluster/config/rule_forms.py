@@ -286,7 +286,7 @@ def choice(*texts: str) -> Form[Any]:
 
 
 def optional(form: Form[T]) -> Form[T | None]:
-    """Form of a value, or of null for none."""
+    """Make a form optional: it also accepts null."""
     return _known(form).holding(
         lambda value: None if value is None else form(value),
         lambda: {"anyOf": [schema_of(form), {"type": "null"}]},

@@ -1,4 +1,4 @@
-"""A restore drill: what was restored from storage, and whether the copy was sound."""
+"""A restore drill: what was restored from storage, and whether the copy passed all checks."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class RestoreDrill:
 
     @property
     def passed(self) -> bool:
-        """True if the copy is complete and sound."""
+        """True if the copy is complete and passed all checks."""
         return not self.findings
 
     @property
@@ -55,5 +55,5 @@ class RestoreDrill:
         return min((each.as_of for each in self.graphs), default=None)
 
     def recorded(self, at: str) -> Mapping[str, Any]:
-        """Return what the ledger's state keeps about the last drill that passed, which ended at the time `at`."""
+        """Return the record of a passed drill for the ledger's state. The drill ended at the time `at`."""
         return {"at": at, "seconds": self.seconds, "graphs": len(self.graphs), "rows": self.rows, "as_of": self.as_of}

@@ -33,7 +33,7 @@ class Transport(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
-    """How a host is reached, with the keys that it must prove to have.
+    """How to connect to a host, and the host keys that it must prove to have.
 
     `become` is the user that runs the scripts, None for the user who connects. `jump` is the name of the declared host
     through which the connection goes. `sessions` is the maximum number of sessions at once. `keys` are the lines of the host
@@ -424,7 +424,7 @@ class Item:
 
     @property
     def path(self) -> str | None:
-        """Where it is on the host, for types that are paths and for unit files; None for the others."""
+        """Path on the host for unit files and for types that are paths. None for other types."""
         if self.type in PATH_TYPES:
             return self.id
         return unit_path(self.id) if self.type is ItemType.UNIT else None
@@ -462,7 +462,7 @@ def unit_path(unit: str) -> str:
 
 
 def env_file(values: Mapping[str, str]) -> bytes:
-    """Return an environment file with these variables, sorted, in the quoting that systemd and sh read alike."""
+    """Return an environment file with these variables, sorted, and quoted so that systemd and sh read the same values."""
     return "".join(f'{name}="{_quoted(values[name])}"\n' for name in sorted(values)).encode()
 
 

@@ -82,7 +82,7 @@ References = Mapping[Dependency, Why]
 def host_references(
     items: Mapping[Address, Item], connections: Mapping[Address, Connection] = MappingProxyType({})
 ) -> dict[Dependency, Why]:
-    """Return what each item and host refers to, with the reason that comes first in the table of this module.
+    """Return the references of each item and host, each with the first matching reason in this module's table.
 
     `items` and `connections` are those of one state: declared, or recorded.
     """

@@ -161,7 +161,7 @@ def _rank(letter: str) -> int:
 
 
 def is_pivot(change: HostDifference) -> bool:
-    """Return True if a failed run could not take the change back: the package had another version before."""
+    """Return True if a failed run could not roll the change back, because the package had a different version before."""
     before, after = change.before, change.after
     if not (isinstance(before, Item) and isinstance(after, Item)) or after.type is not ItemType.PACKAGE:
         return False

@@ -533,7 +533,7 @@ class StrategyKind(ResourceKind):
 
 
 class HostKind(ResourceKind):
-    """Machines and the items on them. What is declared and what was applied is compared without asking a machine."""
+    """Machines and their items. Compares the declared with the applied items without connecting to a machine."""
 
     catalog_suffix = ".json"
 
@@ -543,7 +543,7 @@ class HostKind(ResourceKind):
         return False
 
     def classify(self, change: Change, situation: Situation) -> Ruling:
-        """Apply what a provider can carry out. Forgetting a host needs none."""
+        """Apply the changes that a provider supports. Forgetting a host doesn't need a provider."""
         if change.address.host in situation.forgotten:
             return _APPLIED
         if situation.is_shut(change.address):

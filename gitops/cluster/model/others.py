@@ -1,4 +1,4 @@
-"""What the other open change requests of a cluster mean for one of them. It only explains a plan; nothing decides by it."""
+"""How a cluster's other open change requests affect one of them. Only informs readers; no decision depends on it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class RequestConflict:
 
     @property
     def blocks(self) -> bool:
-        """Whether the second of both to be merged must be changed first."""
+        """Whether the request that is merged second has to be changed first."""
         return bool(self.paths or self.problems)
 
 
@@ -79,7 +79,7 @@ class LaterPlan:
 
 @dataclass(frozen=True, slots=True)
 class OtherRequests:
-    """What a report says about other requests. `compared` is a digest of everything that this depends on."""
+    """The part of a report that is about other requests. `compared` is a digest of everything that it depends on."""
 
     compared: str
     conflicts: tuple[RequestConflict, ...] = ()

@@ -73,7 +73,7 @@ class ValidateOutcome(VerbOutcome):
 
 
 class Course(StrEnum):
-    """What the next apply does with a changeset that an interrupted run left open."""
+    """How the next apply treats a changeset that an interrupted run left open."""
 
     CLOSED = "closed"
     RESUMED = "resumed"

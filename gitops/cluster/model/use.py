@@ -41,7 +41,7 @@ K = TypeVar("K", bound=tuple[object, ...])
 
 
 class UseKey(NamedTuple):
-    """What is counted separately: the digest of the served revision, a query, a shape of parameters, and a client."""
+    """A key of the counts: the digest of the served revision, a query, a shape of parameters, and a client."""
 
     revision: str
     query: str
@@ -308,7 +308,7 @@ class Callers:
         return self.state is UseState.COUNTED and not (self.gap or self.floor or self.untrusted)
 
     def with_those(self, others: Callers) -> Callers:
-        """Return the clients together with those of another graph. It is only as complete as both are."""
+        """Return the clients of two graphs together. The result is complete only if both inputs are."""
         calls: dict[str, ClientCalls] = {each.client: each for each in self.clients}
         for each in others.clients:
             own = calls.get(each.client, ClientCalls(each.client, 0, ""))
@@ -399,7 +399,7 @@ class UseWindow:
         return self.today - timedelta(days=self.days)
 
     def has(self, day: str) -> bool:
-        """Whether a record of this day counts. A day in the future does, because the clock of its server was wrong."""
+        """Whether a record of this day counts. Days in the future do, because they come from a server with a wrong clock."""
         return day >= self.first.isoformat()
 
 

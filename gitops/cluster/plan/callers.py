@@ -30,7 +30,7 @@ from gitops.cluster.model.use import (
 
 
 class BrokenCalls(NamedTuple):
-    """Calls of a graph that a change breaks: those of one query, or of all if `query` is empty.
+    """Calls that a change breaks in a graph: calls to one query, or to all queries if `query` is empty.
 
     With `breaks`, only calls that rely on one of these parts of the contract. With `row`, only calls of its actors.
     """

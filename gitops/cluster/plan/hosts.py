@@ -1,4 +1,4 @@
-"""Hosts in a plan: what is recorded about them, the rules for them, and their steps in the execution graph.
+"""Hosts in a plan: their records, their rules, and their steps in the execution graph.
 
 | node | comes after |
 | --- | --- |
@@ -50,7 +50,7 @@ _NO_SECRETS: frozenset[HostSecret] = frozenset()
 
 
 def host_inputs(current: Session, changes: Sequence[Change]) -> HostInputs | None:
-    """Return what a plan needs to know about hosts; None if no change is about one.
+    """Return the host data that a plan needs, or None if it doesn't change a host.
 
     The record of an unchanged item is its declaration, so only the records of changes are read.
     """
@@ -116,7 +116,7 @@ def check_host_rules(current: Session, problems: Diagnostics) -> None:
 
 
 def host_differences(changes: Iterable[Change], inputs: HostInputs) -> dict[Address, HostDifference]:
-    """Return what each change of a host or item changes."""
+    """Return the differences in each change to a host or item."""
     declared = _declared(inputs)
     return {
         address: HostDifference(
@@ -131,7 +131,7 @@ def host_differences(changes: Iterable[Change], inputs: HostInputs) -> dict[Addr
 
 
 def described(changes: Iterable[Change], hosts: Mapping[Address, HostDifference]) -> tuple[Change, ...]:
-    """Return the changes, those of hosts and items with what they change, for people."""
+    """Return the changes, with a readable description of each change to a host or item."""
     return tuple(
         change
         if (found := hosts.get(change.address)) is None

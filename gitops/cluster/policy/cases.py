@@ -49,7 +49,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Guarded:
-    """What cases test: the policy enforced on each scope, the graphs, and whether a query on a scope writes.
+    """The subject of cases: the policy enforced on each scope, the graphs, and whether a query on a scope writes.
 
     `writes` returns None if the graph has no such query.
     """
@@ -181,7 +181,7 @@ def failures(case: Case, path: str, guarded: Guarded) -> Diagnostics:
 
 
 def rules_met(case: Case, guarded: Guarded) -> frozenset[str]:
-    """Return the rules, as `policy/rule`, that decide what a case asks."""
+    """Return the rules, as `policy/rule`, that decide a case."""
     found = set()
     for action in case.actions:
         scope = _scope(case, action, guarded)

@@ -33,7 +33,7 @@ class ScratchSize:
 
 
 def scratch_size(uri: str) -> ScratchSize:
-    """Measure what a scratch copy stores itself. Raises the errors of `open_snapshot`."""
+    """Measure the bytes that a scratch copy stores itself, without shared files. Raises the errors of `open_snapshot`."""
     snapshot = open_snapshot(uri)
     files = [each for prefix in _FOLDERS for each in snapshot.folder.files(prefix) if each.bytes]
     paths = tuple(entry.path for entry in snapshot.manifest.tables.values())

@@ -158,7 +158,7 @@ class MigrationPreview:
 
     @property
     def lands(self) -> bool:
-        """Whether nothing is known to keep the migration from being applied."""
+        """Whether the migration can be applied, as far as is known."""
         return self.supported and not any(count is not None and count.breaking for count in self.counts or ())
 
     @classmethod

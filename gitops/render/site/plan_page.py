@@ -49,7 +49,7 @@ class PlannedNode:
 
 @dataclass(frozen=True, slots=True)
 class PlanPage:
-    """What the page of a change request shows of its plan."""
+    """The parts of a plan that the page of its change request shows."""
 
     changes: tuple[PlannedChange, ...]
     approvals: tuple[NeededApproval, ...]

@@ -192,7 +192,7 @@ def open_ask(budget_s: float, environ: Mapping[str, str]) -> Iterator[Ask]:
 
 
 def open_worker(_folder: Path) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """Return the function with which a worker carries out jobs."""
+    """Return the function that carries out a worker's jobs."""
     from gitops.review.previews.trial import carry_out
 
     clock, ids = SystemClock(), RandomIds()

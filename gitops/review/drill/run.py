@@ -40,7 +40,7 @@ _DETAIL = 300
 
 @dataclass(frozen=True, slots=True)
 class DrillPlan:
-    """What a drill restores: into the stores of an empty scratch root, with `copy`, which copies a graph to a folder.
+    """The source and target of a drill: `copy` copies a graph to a folder, and everything goes to an empty scratch root.
 
     `audit` runs an audit on the graph at an address, and returns what is wrong, if anything.
 

@@ -1,4 +1,4 @@
-"""Chooses what the preview of a plan tries: the graphs whose schema or queries change, and the queries to compare."""
+"""Chooses the graphs that a plan's preview tries (those whose schema or queries change), and the queries to compare."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class ChosenGraph:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which graphs and queries to choose: all by default. `rows` may be shown, by graph and query.
+    """The graphs and queries to choose (default: all), and the `rows` that may be shown, by graph and query.
 
     `folders` are where test files are; without it, only the cluster folder.
     """

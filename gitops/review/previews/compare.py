@@ -28,7 +28,7 @@ class ResultSide:
 
 @dataclass(frozen=True, slots=True)
 class ChangedRow:
-    """A row that differs: None on the side that does not have it."""
+    """A row that differs between the results. A side without the row is None."""
 
     before: Row | None
     after: Row | None

@@ -1,4 +1,4 @@
-"""Orders for workers: what to try on copies of one graph, and what a worker answers. Both are plain JSON.
+"""Orders for workers about copies of one graph, and the workers' answers. Both are plain JSON.
 
 The worker that carries out an order sees nothing but the order, the graphs' storage and the scratch folder. Its answer is
 read strictly and is data that a change request can influence.
@@ -39,7 +39,7 @@ MOST_SHOWN = 100
 
 
 class Task(StrEnum):
-    """What a worker does: make and migrate the copies of a graph, or run a query or an audit on them."""
+    """A worker's task: make and migrate the copies of a graph, or run a query or an audit on them."""
 
     GRAPH = "preview_graph"
     QUERY = "preview_query"
@@ -107,7 +107,7 @@ class QueryOrder:
 
 @dataclass(frozen=True, slots=True)
 class AuditOrder:
-    """Run an audit's declared query on a copy, and judge its result. `job` is that of `gitops.review.tests.bind`."""
+    """Run an audit's declared query on a copy, and judge its result. `job` comes from `gitops.review.tests.bind`."""
 
     root: str
     job: Mapping[str, Any]

@@ -1,4 +1,4 @@
-"""The result of a preview: what a plan's changes do to the data of each graph. It never contains values of rows."""
+"""The result of a preview: the effects of a plan's changes on each graph's data. It never contains row values."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class PreviewVerdict(StrEnum):
 
 
 class Counts(StrEnum):
-    """Whether the counts of a record are exact, or the largest of 0, 1, 10, 100, … below them."""
+    """Whether a record has exact counts, or rounds them down to 0, 1, 10, 100 and so on."""
 
     EXACT = "exact"
     COARSE = "coarse"
@@ -233,7 +233,7 @@ _NOT_JUDGED = (Code.PREVIEW_LIMIT, Code.PREVIEW_UNAVAILABLE)
 def findings(
     graphs: Collection[GraphPreview], block: Collection[str] = ()
 ) -> Iterator[tuple[FindingKind | None, Diagnostic]]:
-    """Yield what a preview found, with the kind that `preview.block` names; None if a part could not run.
+    """Yield the findings of a preview, each with its kind for `preview.block`, or None if a part could not run.
 
     What is in `block` is an error, and everything else a warning.
     """

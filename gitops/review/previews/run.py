@@ -1,4 +1,4 @@
-"""Runs a preview: has workers try each graph, then each of its queries, and collects what they answer."""
+"""Runs a preview: workers try each graph and then each of its queries, and their answers are collected."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ShownResult:
-    """Rows of a query that the rules allow to show, only in a comment and on the page of a job."""
+    """Rows of a query that the rules permit to show, only in a comment and on the job page."""
 
     graph: str
     query: str
@@ -32,7 +32,7 @@ class ShownResult:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What a preview found about each graph, and the rows that may be shown."""
+    """The findings of a preview for each graph, and the rows that may be shown."""
 
     graphs: tuple[GraphPreview, ...]
     shown: tuple[ShownResult, ...]

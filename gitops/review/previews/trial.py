@@ -1,4 +1,4 @@
-"""What a worker does for a preview: makes scratch copies of a graph, migrates one, and runs queries on both.
+"""A worker's part of a preview: makes scratch copies of a graph, migrates one, and runs queries on both.
 
 Errors of the engine are reduced to their codes, because their messages can quote values of rows.
 """
@@ -167,7 +167,7 @@ class _GraphTrial:
 
 
 def checks_of(steps: Sequence[MigrationStep], counts: Sequence[StepCount | None]) -> tuple[DataCheck, ...]:
-    """Return the steps that rows can break, and those that make values null, with the live rows."""
+    """Return the steps that rows can break or that make values null, with the live rows."""
     found = []
     for step, count in zip(steps, counts, strict=True):
         if count is None or not (step.sort is Sort.CHECKED or count.breaking or count.lost):

@@ -84,7 +84,7 @@ class FixtureData:
 
 @dataclass(frozen=True, slots=True)
 class BoundTest:
-    """A test that can run. `id` contains the file; `at` is its place and `expect_at` that of its expectation.
+    """A test that can run. `id` contains the file, `at` is its place, and `expect_at` is the place of its expectation.
 
     `job` is what the worker gets, and `query_digest` identifies the query's text.
     """

@@ -35,7 +35,7 @@ DEFAULT_NOW = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 class ExpectForm(StrEnum):
-    """The ways to state what is expected of a run, named as the keys."""
+    """The forms of an expectation, named after their keys."""
 
     ROWS = "rows"
     ORDERED = "ordered"
@@ -64,7 +64,7 @@ class Fixture:
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What is expected: `value` in the form of the key at `place`. `tolerance` is relative."""
+    """An expectation: `value` in the form of the key at `place`. `tolerance` is relative."""
 
     form: ExpectForm
     place: YamlScalar
@@ -74,7 +74,7 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True)
 class TypeState:
-    """What a graph contains of a type after a mutation. A `count` of None is not compared."""
+    """The expected rows of a type after a mutation. A `count` of None is not compared."""
 
     type_name: YamlScalar
     count: int | None = None
@@ -120,7 +120,7 @@ class DataAudit:
 
 @dataclass(frozen=True, slots=True)
 class QueryTestFile:
-    """A test file. `digest` is that of its bytes, and `graph` the scalar with its graph, if it has one."""
+    """A test file. `digest` covers its bytes, and `graph` is the scalar with its graph, if it has one."""
 
     path: str
     digest: str

@@ -1,4 +1,4 @@
-"""Runs bound tests in isolated workers and reads their answers with suspicion.
+"""Runs bound tests in isolated workers and parses their untrusted answers strictly.
 
 Tests with one fixture go to one worker, or to a few if there are many of them, because a worker makes a fixture's graph
 once. A test's verdict depends on its job alone: not on the order, the number of workers or other tests.

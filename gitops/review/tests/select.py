@@ -82,7 +82,7 @@ class FoundFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class QueryTestFolders:
-    """Where tests are looked for: the cluster folder, and test folders in the tree of the whole repository.
+    """The folders that are searched for tests: the cluster folder, and test folders elsewhere in the repository's tree.
 
     `cluster_path` is the path of the cluster folder in that tree.
     """
@@ -143,7 +143,7 @@ def _search(tree: SourceTree, start: str, found: Diagnostics) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class CollectedTests:
-    """The tests of a cluster folder. `problems` are those of files; a file with an error has no tests here."""
+    """The tests of a cluster folder, and the `problems` of their files. A file with an error has no tests here."""
 
     files: tuple[BoundFile, ...]
     problems: Diagnostics
@@ -226,13 +226,13 @@ def versions(collected: CollectedTests) -> dict[str, str]:
 
 
 def changed_since(collected: CollectedTests, before: CollectedTests | None) -> frozenset[str]:
-    """Return the ids of tests and cases whose verdict may differ from that of an earlier state."""
+    """Return the ids of tests and cases whose verdict may have changed since an earlier state."""
     old = {} if before is None else versions(before)
     return frozenset(key for key, value in versions(collected).items() if old.get(key) != value)
 
 
 def guard_of(collected: CollectedTests) -> Guarded:
-    """Return what the policy cases of a folder are decided on."""
+    """Return the subject of a folder's policy cases."""
     desired = collected.desired
 
     def writes(scope: str, query: str) -> bool | None:
@@ -310,7 +310,7 @@ def problems_of_cases(folders: QueryTestFolders) -> Diagnostics:
 
 
 def coverage_of(collected: CollectedTests, judged: Sequence[QueryTestResult]) -> QueryTestCoverage:
-    """Return what the judged tests and cases cover. Tests that were not run cover nothing."""
+    """Return the coverage of the judged tests and cases. Tests that were not run don't count."""
     ran = {each.id for each in judged if each.verdict is not QueryTestVerdict.NOT_RUN}
     queries = {
         query_address(name, query) for name, graph in collected.desired.graphs.items() for query in graph.queries

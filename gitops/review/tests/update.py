@@ -33,7 +33,7 @@ _UNCHANGED = frozenset({ExpectForm.CONTAINS})
 
 @dataclass(frozen=True, slots=True)
 class UpdatedFile:
-    """A test file before and after an update. `skipped` are failed tests that stay as they are, each with the reason."""
+    """A test file before and after an update. `skipped` lists failed tests that were not changed, each with the reason."""
 
     path: str
     before: bytes
@@ -43,7 +43,7 @@ class UpdatedFile:
 
 
 def update_file(path: str, data: bytes, failed: Sequence[tuple[BoundTest, QueryTestResult]]) -> UpdatedFile:
-    """Return a test file whose failed tests expect what they got. `data` is valid and has these tests."""
+    """Return a test file in which failed tests expect their actual results. `data` is valid and has these tests."""
     text, places = data.decode(), spans(data.decode())
     edits, updated, skipped = [], [], []
     for test, result in failed:

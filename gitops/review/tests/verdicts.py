@@ -62,7 +62,7 @@ class QueryTestResult:
 
 @dataclass(frozen=True, slots=True)
 class QueryTestCoverage:
-    """What tests cover: queries with a test, and policy rules that a case met; `untested` and `unmet` are the others."""
+    """Test coverage: queries with a test, and policy rules with a matching case. `untested` and `unmet` are the others."""
 
     queries: int
     untested: tuple[str, ...]
@@ -70,7 +70,7 @@ class QueryTestCoverage:
     unmet: tuple[str, ...]
 
     def percent(self) -> int:
-        """Return the lower of both coverages in whole percent; 100 where there is nothing to cover."""
+        """Return the lower of both coverages in whole percent, or 100 if there is nothing to cover."""
         parts = ((self.queries, len(self.untested)), (self.rules, len(self.unmet)))
         return min((100 * (number - missing) // number for number, missing in parts if number), default=100)
 
@@ -82,7 +82,7 @@ class QueryTestCoverage:
 
 @dataclass(frozen=True, slots=True)
 class QueryTestReport:
-    """A run of tests. `problems` are those of files and of the run itself.
+    """A test run. `problems` are about files and about the run itself.
 
     `incomplete` is the severity of tests that were not run. Without `required`, no failure is an error.
     """
@@ -119,7 +119,7 @@ class QueryTestReport:
 
     @property
     def blocks(self) -> bool:
-        """Whether the plan must not succeed."""
+        """Whether the plan must fail."""
         return self.required and not self.ok
 
     def diagnostics(self) -> Diagnostics:
@@ -152,7 +152,7 @@ def _cell(value: Any) -> str:
 
 
 def summary(counts: Mapping[str, int]) -> str:
-    """Return the counts in one line, such as `41 of 42 passed, 1 failed`. Order and time play no part."""
+    """Return the counts in one line, such as `41 of 42 passed, 1 failed`, which doesn't depend on order or time."""
     total, passed = sum(counts.values()), counts.get("passed", 0)
     rest = [f"{counts[name]} {name.replace('_', ' ')}" for name in ("failed", "error", "not_run") if counts.get(name)]
     return ", ".join([f"{passed} of {total} passed", *rest])

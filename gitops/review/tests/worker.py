@@ -1,4 +1,4 @@
-"""What runs inside an isolated worker: makes the graph of a fixture, runs queries on it and judges their results.
+"""Runs inside an isolated worker: creates the graph of a fixture, runs queries on it and judges their results.
 
 A read uses the graph's only version. A mutation gets a branch, so the fixture stays as it is. Nothing here depends on the
 clock or on chance: `now()` is the time in the test file, and ids count up.

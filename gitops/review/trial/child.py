@@ -31,7 +31,7 @@ Answering = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 def main() -> None:
-    """Serve the parent. The jobs come from standard input, the answers go to the former standard output."""
+    """Serve the parent: read jobs from standard input, and write answers to the original standard output."""
     jobs, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     # What a library prints must not get between the answers.
     os.dup2(2, 1)

@@ -1,4 +1,4 @@
-"""The parent's half of the isolation: starts workers, gives them jobs and reads their answers with suspicion.
+"""The parent's half of the isolation: starts workers, gives them jobs and parses their untrusted answers strictly.
 
 1. A worker is a new process, because the Lance driver does not survive a fork. It has its own session and process
    group, so that everything it starts is killed with it.
@@ -86,7 +86,7 @@ class TrialBatch:
 
 
 class TrialPlace(NamedTuple):
-    """Which job of which batch an answer belongs to."""
+    """The job and the batch that an answer belongs to."""
 
     batch: int
     job: int

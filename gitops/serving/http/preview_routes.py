@@ -93,12 +93,12 @@ class PreviewMount:
         self._lost_until: dict[int, float] = {}
 
     def close(self) -> None:
-        """Open no more."""
+        """Stop opening requests."""
         for each in self._threads.values():
             each.shutdown(wait=False, cancel_futures=True)
 
     async def enter(self, call: Call, number: str, graph_id: str) -> ServedGraph:
-        """Let a call be about a request's graph, which is returned.
+        """Make a request's graph the subject of a call, and return the graph.
 
         Raises ProblemError 404 for callers who must not learn of the request, 410 if it is closed, 409 if it cannot be
         served, 503 if that may change.
@@ -123,7 +123,7 @@ class PreviewMount:
         return found
 
     def lose(self, call: Call, error: GitopsError) -> bool:
-        """Return whether a call failed because the files of its copy are gone, which is then made again on its next use."""
+        """Return True if a call failed because files of its copy are gone. The copy is then made again on its next use."""
         source, now = call.generation.preview, self._context.clock.monotonic()
         if source is None or error.code not in _GONE:
             return False
@@ -246,7 +246,7 @@ def _later(message: str) -> ProblemError:
 
 
 def made_again() -> ProblemError:
-    """Return the problem for a caller that has to repeat its request, because the copy is made again."""
+    """Return the problem for a caller who has to repeat its request because the copy is being made again."""
     return _later("the copy of the graph was no longer complete, and is made again")
 
 
