@@ -302,7 +302,9 @@ def _result(context: EventContext) -> RunResult:
 
 def _declared(rules: PreviewRule) -> str:
     if rules.scratch is None:
-        raise GitopsError(Code.PREVIEW_UNAVAILABLE, "preview.scratch in gitops.yaml names no place for the copies")
+        raise GitopsError(
+            Code.PREVIEW_UNAVAILABLE, "preview.scratch in gitops.yaml does not set where to put the copies"
+        )
     return rules.scratch
 
 

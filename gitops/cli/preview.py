@@ -126,7 +126,7 @@ def _scratch(options: argparse.Namespace, rules: PreviewRule, graphs: tuple[Chos
     if rules.scratch is None or not rules.scratch.startswith("s3://"):
         raise GitopsError(
             Code.PREVIEW_UNAVAILABLE,
-            "the graphs are in a bucket, and preview.scratch names no place for copies in it",
+            "the graphs are in a bucket, and preview.scratch does not set where to put copies in it",
             path="preview.scratch",
             fix="write preview.scratch: s3://BUCKET/PREFIX to gitops.yaml on the target branch",
         )

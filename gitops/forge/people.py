@@ -141,7 +141,7 @@ def check_pushed_comment(reader: GitReader, update: RefUpdate) -> None:
         if reader.resolve(f"refs/gitops/requests/{number}/meta") is None:
             raise GitopsError(Code.REQUEST_NOT_FOUND, f"change request {number} does not exist")
     elif update.new != ZERO:
-        raise GitopsError(Code.PUSH_REFUSED, "a pushed comment is never changed")
+        raise GitopsError(Code.PUSH_REFUSED, "a pushed comment cannot be changed")
 
 
 def read_pushed_comment(reader: GitReader, update: RefUpdate) -> tuple[int, str]:

@@ -140,7 +140,7 @@ def format_commit(commit: NewCommit) -> bytes:
     author = commit.author
     unfit = _NOT_IN_NAMES.search(author.name + author.email) or "\0" in commit.message
     if unfit or not author.name.strip() or author.time < 0:
-        raise GitopsError(Code.GIT_FAILED, "the author or message of the new commit has no form in git")
+        raise GitopsError(Code.GIT_FAILED, "git cannot store the author or message of the new commit")
     person = f"{author.name.strip()} <{author.email.strip()}> {author.time} +0000"
     lines = [f"tree {commit.tree}", *(f"parent {parent}" for parent in commit.parents)]
     lines += [f"author {person}", f"committer {person}", "", commit.message]
@@ -225,7 +225,7 @@ def check_updates(updates: Sequence[RefUpdate]) -> None:
     ids = [object_id for update in updates for object_id in (update.old, update.new)]
     empty = any(update.old == update.new == ZERO for update in updates)
     if empty or len(set(names)) != len(names) or not all(map(is_ref, names)) or not all(map(is_object_id, ids)):
-        raise UsageError(Code.GIT_FAILED, f"refs are updated once each, by full names and ids: {', '.join(names)}")
+        raise UsageError(Code.GIT_FAILED, f"each ref must be updated once, with full names and ids: {', '.join(names)}")
 
 
 def transaction(updates: Sequence[RefUpdate]) -> bytes:

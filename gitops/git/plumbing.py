@@ -315,7 +315,7 @@ class PlumbingEngine:
         tree, *rows = output.stdout.decode("utf-8", "surrogateescape").split("\0")
         stages = [(m[1], m[2], int(m[3]), m[4]) for m in map(_STAGE.fullmatch, rows) if m is not None]
         if not is_object_id(tree) or (output.status and not stages):
-            raise GitopsError(Code.GIT_FAILED, f"{ours} and {theirs}: the answer of git merge-tree is not one")
+            raise GitopsError(Code.GIT_FAILED, f"{ours} and {theirs}: git merge-tree returned an unexpected answer")
         return tree, stages
 
     def merge_commits(self, ours: str, theirs: str) -> MergeResult:

@@ -153,7 +153,9 @@ class _CopyAttempt:
         storage = self._graphs[0].uri.rpartition("/graphs/")[0]
         declared = config.preview.scratch
         if declared is None:
-            raise GitopsError(Code.PREVIEW_UNAVAILABLE, "preview.scratch in gitops.yaml names no place for the copies")
+            raise GitopsError(
+                Code.PREVIEW_UNAVAILABLE, "preview.scratch in gitops.yaml does not set where to put the copies"
+            )
         self.scratch: Scratch = at.bench.scratch(at.rule.name, declared, storage)
         own = canonical_digest({"of": record.key, "writes": True})
         self._key = own if writes else preview_key(self._graphs)

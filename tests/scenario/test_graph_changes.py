@@ -537,7 +537,7 @@ def test_a_graph_that_is_back_is_not_created_again(cluster):
     assert "graph_exists" not in codes(cluster.plan())
     cluster.make_graph("knowledge")
     planned = cluster.plan()
-    assert found(planned, "graph_exists").fix == "record the graph that is back: gitops refresh"
+    assert found(planned, "graph_exists").fix == "record the restored graph: gitops refresh"
     assert cluster.refresh().ok
     assert cluster.plan().plan.changes == ()
 

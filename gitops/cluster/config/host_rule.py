@@ -55,7 +55,7 @@ class HostSecretRule:
 
     @property
     def sources(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
-        """The keys that specify where the value is, with their descriptions."""
+        """The keys that set the source of the value, with their descriptions."""
         found = (("env", (self.env,)), ("file", (self.file,)), ("command", self.command))
         return tuple((key, tuple(map(str, words))) for key, words in found if words and words != (None,))
 

@@ -220,7 +220,7 @@ def _check_create(current: Session, change: Change) -> None:
     existence = current.opened.engine.exists(uri)
     if existence is Existence.PRESENT and change.before is not None:
         detail = f"{uri} contains a graph again, although the ledger records that it vanished"
-        raise GitopsError(Code.GRAPH_EXISTS, detail, fix="record the graph that is back: gitops refresh")
+        raise GitopsError(Code.GRAPH_EXISTS, detail, fix="record the restored graph: gitops refresh")
     if existence is Existence.PRESENT:
         raise GitopsError(Code.GRAPH_EXISTS, f"{uri} contains a graph that the ledger does not record")
     if existence is Existence.UNKNOWN:

@@ -167,7 +167,7 @@ def _obstacles(
             found.add_error(waits)
         elif intents and change.address.kind is Kind.CLUSTER:
             found.add(
-                Code.CLUSTER_RECOVERY_PENDING, change.address, "the cluster stays where it is until it is settled"
+                Code.CLUSTER_RECOVERY_PENDING, change.address, "the cluster cannot be moved until this is settled"
             )
     if debts_stop(plan, accepted):
         report_debts(accepted.earlier.open, governance, found)

@@ -101,7 +101,9 @@ def _report_access(access: AccessDiff, problems: Diagnostics) -> None:
     if access.unguarded:
         problems.add(Code.ACCESS_UNGUARDED, "policies", "no policy is bound to a served graph or to the server")
     for scope in access.unread:
-        problems.add(Code.ACCESS_BEFORE_UNKNOWN, scope, "what its recorded policy permits cannot be read")
+        problems.add(
+            Code.ACCESS_BEFORE_UNKNOWN, scope, "the recorded policy cannot be read, so its permissions are unknown"
+        )
 
 
 def _report_approvals(

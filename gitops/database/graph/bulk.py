@@ -603,7 +603,9 @@ def _read_fragments(plan: BulkPlan, parts: Sequence[BulkPart]) -> list[list[Frag
         fragments = part.staged()
         names = {file.path for fragment in fragments for file in fragment.files}
         if seen & names or sum(fragment.physical_rows for fragment in fragments) != part.rows:
-            raise UsageError(Code.USAGE_ERROR, f"part {at} is given twice, or is not as the worker returned it")
+            raise UsageError(
+                Code.USAGE_ERROR, f"part {at} is given twice, or differs from the part that the worker returned"
+            )
         seen |= names
         staged.append(fragments)
     return staged

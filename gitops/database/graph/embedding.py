@@ -57,7 +57,7 @@ def embed_column(embedder: Embedder, texts: pa.Array, vectors: pa.DataType, mode
         with np.errstate(over="ignore"):
             found[start : start + len(batch)] = made
     if not np.isfinite(found).all():
-        raise GitopsError(Code.EMBEDDING_FAILED, "the service returned a number that has no place in a vector")
+        raise GitopsError(Code.EMBEDDING_FAILED, "the service returned a number that a vector cannot contain")
     rows = found[pc.fill_null(encoded.indices, len(distinct)).to_numpy()]
     items = pa.array(rows.reshape(-1), pa.float32())
     return pa.FixedSizeListArray.from_arrays(items, type=vectors, mask=texts.is_null())

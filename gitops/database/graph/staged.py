@@ -320,7 +320,7 @@ def read_leases(store: ObjectStore) -> tuple[Lease, ...]:
             continue
         lease = read_document(LEASE, data, place)
         if lease.id != lease_id:
-            raise IntegrityError(Code.GRAPH_UNREADABLE, f"{place}: the lease does not carry its id", path=place)
+            raise IntegrityError(Code.GRAPH_UNREADABLE, f"{place}: the lease has a different id", path=place)
         found.append(lease)
     return tuple(found)
 

@@ -225,7 +225,7 @@ class _QueryTrial:
         self._ids = ids
         now = parse_timestamp(order.now)
         if now is None:
-            raise IntegrityError(Code.PREVIEW_UNAVAILABLE, "the order has no time")
+            raise IntegrityError(Code.PREVIEW_UNAVAILABLE, "the order has no valid time")
         self._options = graph.QueryOptions(
             now=now, timeout_s=orders.QUERY_SECONDS, memory_bytes=orders.QUERY_BYTES, explain=True
         )
@@ -295,7 +295,7 @@ class _QueryTrial:
         query, shared = text.query, _shared_variables(before, after)
         body = query.body
         if not isinstance(body, TypedRead):
-            raise IntegrityError(Code.PREVIEW_UNAVAILABLE, "the query reads nothing")
+            raise IntegrityError(Code.PREVIEW_UNAVAILABLE, "the query is not a read")
         ids = [] if body.aggregated else [each for each in shared if each in body.variables]
         more = tuple(ReturnItem(NodeValue(name, body.variables[name]), None, f"{_ID}{name}") for name in ids)
         asked = query._replace(body=body._replace(items=(*body.items, *more)))

@@ -85,7 +85,9 @@ def _result(test: BoundTest, answer: TrialAnswer) -> QueryTestResult:
     except ValueError:
         verdict = QueryTestVerdict.NOT_RUN
     if verdict is QueryTestVerdict.NOT_RUN:
-        return _made(test, QueryTestVerdict.ERROR, answer.ms, Code.TEST_ERROR, "its worker answered something else")
+        return _made(
+            test, QueryTestVerdict.ERROR, answer.ms, Code.TEST_ERROR, "the worker returned an unexpected answer"
+        )
     if verdict is QueryTestVerdict.PASSED:
         return _made(test, verdict, answer.ms)
     code = _CODES.get(str(form.get("code")), Code.TEST_ERROR)

@@ -79,7 +79,7 @@ class Authenticator:
         except KeysNeededError as needed:
             name = needed.issuer.issuer
         if not may_wait:
-            raise GitopsError(Code.ISSUER_UNAVAILABLE, "its keys are not read yet")
+            raise GitopsError(Code.ISSUER_UNAVAILABLE, "its keys have not been read yet")
         reader = self._readers.setdefault(name, ThreadPoolExecutor(1, thread_name_prefix="issuer"))
         return await asyncio.get_running_loop().run_in_executor(reader, verifier.identify, token, issuers, Grant.QUERY)
 

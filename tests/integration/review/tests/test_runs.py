@@ -75,7 +75,7 @@ def test_only_the_test_of_a_worker_that_dies_is_not_judged(monkeypatch) -> None:
     assert [each.verdict for each in found] == ["passed", "error", "error", "passed"]
     assert {each.code for each in found[1:3]} == {"test_error"}
     assert found[1].message == "it was not judged: its worker ended with signal SIGKILL"
-    assert found[2].message == "its worker answered something else"
+    assert found[2].message == "the worker returned an unexpected answer"
 
 
 def test_a_query_without_an_end_is_not_judged(monkeypatch, tmp_path) -> None:
