@@ -91,7 +91,7 @@ class PreviewRule:
         optional(LINE),
         "Where the copies are stored: a folder below the storage root of this machine, or `s3://bucket/prefix`.",
         default=None,
-        more="It must be on the storage of the graphs, and outside of every graph. Previews need it.",
+        more="It must be on the same storage as the graphs, but outside of every graph. Previews need it.",
         unset="none",
     )
     authors: PreviewAuthors = rule(
@@ -100,7 +100,7 @@ class PreviewRule:
         "or `nobody`.",
         default="members",
         trusted=Trusted("change requests are previewed of", lambda _, after: after == "members", "preview_authors"),
-        more="A preview tells its author about the data, so the right to previews is a right to read.",
+        more="A preview shows its author facts about the data, so whoever may run previews can read data.",
     )
     keep: timedelta = rule(DURATION, "How long the copies are kept, such as `24h`.", default=timedelta(hours=24))
     budget: timedelta = rule(
@@ -114,7 +114,7 @@ class PreviewRule:
     required: bool = rule(truth, "Whether the status also fails if a preview cannot run.", default=False)
     counts: PreviewCounts = rule(
         choice(*get_args(PreviewCounts)),
-        "Whether counts of rows are `exact` or `coarse`, such as 10 to 99.",
+        "Whether row counts are `exact` or `coarse`, such as 10 to 99.",
         default="exact",
         trusted=Trusted("counts of rows in previews are", lambda _, after: after == "exact", "preview_counts"),
     )
@@ -124,7 +124,7 @@ class PreviewRule:
             keyed(NAME, mapping(RowRule), "A query whose rows may be shown."),
             "A graph, with its queries.",
         ),
-        "Rows that may be shown in comments: `{knowledge: {find_person: {columns: [p.name], limit: 5}}}`.",
+        "The rows that may be shown in comments: `{knowledge: {find_person: {columns: [p.name], limit: 5}}}`.",
         default={},
         trusted=Trusted("previews show rows of", more, "preview_rows"),
         more="They are never shown in a public repository.",
@@ -132,28 +132,28 @@ class PreviewRule:
     )
     writes: PreviewWrites = rule(
         choice(*get_args(PreviewWrites)),
-        "What a server does with changes to a served copy: `refuse`, or carry them out on the `clone`.",
+        "What a server does with changes to a served copy: `refuse` them, or apply them to a `clone`.",
         default="refuse",
         trusted=Trusted("changes to the graphs of served change requests are", any_other, "preview_writes"),
         more="They never reach the live graph.",
     )
     window: timedelta = rule(
         derived(_window),
-        "How many days of recorded calls a plan looks at, such as `7d`; at most `60d`.",
+        "How many days of recorded calls a plan counts, such as `7d`; at most `60d`.",
         default=timedelta(days=7),
         trusted=Trusted("a plan counts recorded calls of", less, "use_window"),
-        more="The days are whole days in UTC, and today is one more. See [recorded use](recorded-use.md).",
+        more="These are whole days in UTC, in addition to today. See [recorded use](recorded-use.md).",
     )
     ignore_clients: tuple[str, ...] = rule(
         listed(LINE),
-        "The clients whose recorded calls no plan counts, such as a monitor that calls everything.",
+        "The clients whose recorded calls don't count, such as a monitor that calls everything.",
         default=(),
         trusted=Trusted("recorded calls that no plan counts are of", more, "ignored_clients"),
         unset="none",
     )
     min_calls: int = rule(
         whole(1, 1_000_000),
-        "The smallest number of calls in the window with which a client counts, {bounds}.",
+        "How many calls a client must make in the window to count, {bounds}.",
         default=1,
         trusted=Trusted("a client counts from this number of calls", more, "least_calls"),
     )
@@ -174,7 +174,7 @@ class ServeRule:
     )
     previewers: tuple[str, ...] = rule(
         listed(_READER),
-        "Whose tokens can use them: actors, groups such as `group:reviewers`, or `*` for everyone who may read the graph.",
+        "Who can use them: actors, groups such as `group:reviewers`, or `*` for everyone who may read the graph.",
         default=(),
         trusted=Trusted("may use served change requests", more, "serve_previewers"),
         more="All of them also need the permission to read the live graph.",
@@ -191,11 +191,11 @@ class ServeRule:
         "Whether query servers count who calls which stored query: `off` or `counts`.",
         default="off",
         trusted=Trusted("query servers record calls:", lambda _, after: after == "counts", "recording"),
-        more="Counts have no values of parameters and no rows. See [recorded use](recorded-use.md#privacy).",
+        more="Counts don't contain parameter values or rows. See [recorded use](recorded-use.md#privacy).",
     )
     record_clients: Literal["named", "hashed"] = rule(
         choice("named", "hashed"),
-        "Whether records have the names of clients or digests of them.",
+        "Whether records contain the names of clients (`named`) or digests of them (`hashed`).",
         default="named",
         trusted=Trusted("clients in records are", lambda _, after: after == "named"),
     )
@@ -204,6 +204,6 @@ class ServeRule:
         "The public SSH keys with which query servers sign records, such as `ssh-ed25519 AAAA...`.",
         default=(),
         trusted=Trusted("key that signs records of use", more),
-        more="The private half of one is `gitops serve --record-key`. These keys can't approve anything.",
+        more="Pass the private key to `gitops serve --record-key`. These keys can't approve anything.",
         unset="none",
     )

@@ -54,7 +54,7 @@ class Reason(StrEnum):
 _REASONS = {
     Reason.APPROVAL_REQUIRED: "waits for an approval",
     Reason.RECOVERY_PENDING: "an interrupted operation is not settled",
-    Reason.DEPENDENCY_NOT_APPLIED: "something that it needs was not applied",
+    Reason.DEPENDENCY_NOT_APPLIED: "a required change was not applied",
     Reason.UNSUPPORTED_KIND: "apply does not support this kind of change",
     Reason.GRAPH_CREATE_FAILED: "the graph could not be created",
     Reason.SCHEMA_APPLY_FAILED: "the schema could not be applied",
