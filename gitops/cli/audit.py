@@ -75,7 +75,7 @@ def log(options: argparse.Namespace) -> int:
         shared.show_form(log_form(records, problems))
     else:
         shared.say_coloured(log_text(records, steps, verbose=options.verbose), options)
-        for line in diagnostic_lines(problems):
+        for line in diagnostic_lines(problems, verbose=options.verbose):
             shared.complain(visible(line))
     return shared.OK if not problems.has_errors and all(record.ok for record in records) else shared.FAILED
 
@@ -341,32 +341,30 @@ def _verify_envelopes(local: LocalRepository, head: str, options: argparse.Names
     trust, newest = entry_trust(local.git, head), read_verified_entry(local.git, head).entry
     now = ledger_time(local.clock.now(), newest)
     forms: list[dict[str, Any]] = []
-    for data in _envelopes(_file_bytes(options.verify_envelope)):
+    problems = Diagnostics()
+    for number, data in enumerate(_envelopes(_file_bytes(options.verify_envelope)), start=1):
         try:
             found = statement.check_envelope(
                 local.git, data, entries=entries, trust=trust, now=now, verify=verify_statement
             )
         except GitopsError as error:
             forms.append({"ok": False, "code": error.code, "detail": error.detail})
+            problems.add(error.code, f"envelope {number}", error.detail, fix=error.fix)
         else:
             signers = list(found.signers)
             forms.append({"ok": True, "entry": found.number, "commit": found.commit, "signers": signers})
-    ok = bool(forms) and all(form["ok"] for form in forms)
+    if not forms:
+        problems.add(Code.ENVELOPE_INVALID, "", "the file is empty")
+    ok = not problems.has_errors
     if options.json:
-        problems = Diagnostics()
-        for number, each in enumerate(forms, start=1):
-            if not each["ok"]:
-                problems.add(each["code"], f"envelope {number}", each["detail"])
         shared.show_form({"ok": ok, "envelopes": forms, "problems": problems.to_json()})
     else:
         for number, form in enumerate(forms, start=1):
             if form["ok"]:
                 entry, who = f"entry {form['entry']} ({form['commit']})", ", ".join(form["signers"])
                 shared.say_report(visible(f"envelope {number} good: {entry}, signed by {who}"), options)
-            else:
-                shared.say(visible(f"ERROR {form['code']} envelope {number}: {form['detail']}"))
-        if not forms:
-            shared.say("ERROR envelope_invalid: the file is empty")
+        for line in diagnostic_lines(problems):
+            shared.say(visible(line))
     return shared.OK if ok else shared.FAILED
 
 

@@ -78,7 +78,7 @@ def list_all(options: argparse.Namespace) -> int:
         say(completed("no changeset is open; to list those that have ended: gitops changeset list --all"))
     else:
         say_coloured(list_text(found, SystemClock().now()), options)
-    say_lines(diagnostic_lines(problems))
+    say_lines(diagnostic_lines(problems, verbose=options.verbose))
     return OK
 
 
@@ -126,7 +126,7 @@ def show(options: argparse.Namespace) -> int:
     else:
         texts = (record_text(each, events[each.key], runs.get(each.key)) for each in records)
         say_coloured("\n".join(texts), options)
-        say_lines(diagnostic_lines(problems))
+        say_lines(diagnostic_lines(problems, verbose=options.verbose))
     if options.exit_code:
         rules = changesets.WatchRules(Until(options.until), require_converged=options.require_converged)
         return _ANSWERS[changesets.answer_now(wanted, records, rules)]

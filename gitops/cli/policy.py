@@ -90,7 +90,7 @@ def diff(options: argparse.Namespace) -> int:
         say(block(text, "text") if options.format == "md" else text)
         if problems:
             folder = shown_folder(options, workspace.config_dir)
-            say("\n".join(map(visible, diagnostic_lines(problems, folder=folder))))
+            say("\n".join(map(visible, diagnostic_lines(problems, folder=folder, verbose=options.verbose))))
     failed = problems.has_errors or found.unread or any(row.gain and row.row_class in classes for row in rows)
     return FAILED if failed else OK
 
@@ -134,7 +134,7 @@ def who(options: argparse.Namespace) -> int:
         lines = [f"{count(len(found), 'actor')} may {action} on {place_of(scope)}"]
         lines += [f"  {actor.ljust(width)}  {rule.id}, {path}:{rule.line}" for actor, rule in found.items()]
         lines = [f"any token may {action} on {place_of(scope)}: no policy is bound to it"] if anyone else lines
-        lines += diagnostic_lines(problems, folder=shown_folder(options, workspace.config_dir))
+        lines += diagnostic_lines(problems, folder=shown_folder(options, workspace.config_dir), verbose=options.verbose)
         say_report("\n".join(map(visible, lines)), options, ok=not problems.has_errors)
     return FAILED if problems.has_errors else OK
 
@@ -267,7 +267,7 @@ def _show(lines: Sequence[str], form: Mapping[str, Any], problems: Diagnostics, 
         show_form({"ok": ok, **form, "problems": problems.to_json()})
     else:
         folder = _folder(options) if len(problems) else ""
-        said = [*(lines if ok else ()), *diagnostic_lines(problems, folder=folder)]
+        said = [*(lines if ok else ()), *diagnostic_lines(problems, folder=folder, verbose=options.verbose)]
         say_report("\n".join(map(visible, said)), options, ok=ok and not len(problems))
     return OK if ok else FAILED
 

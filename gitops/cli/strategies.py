@@ -298,7 +298,7 @@ def _show(lines: list[str], form: dict[str, object], found: Diagnostics, options
     if options.json:
         show_form({"ok": ok, **form, "problems": found.to_json()})
     else:
-        said = [*lines, *diagnostic_lines(found)]
+        said = [*lines, *diagnostic_lines(found, verbose=options.verbose)]
         say_report("\n".join(map(visible, said)), options, ok=ok and not len(found))
     return OK if ok else FAILED
 

@@ -135,9 +135,13 @@ class PushGuard:
             raise _refused(f"more than {_MAX_NEW_ENTRIES} entries in one push")
         try:
             verify_chain(self._reader, update.new, None if update.old == ZERO else update.old)
-        except IntegrityError:
+        except IntegrityError as error:
             if not self._is_repair(update):
-                raise
+                # Nothing is damaged on this server, so don't send people to look for it.
+                branch, main = (ref.removeprefix("refs/heads/") for ref in (update.ref, self._default_ref))
+                undo = f"git switch {main}; git fetch origin +{branch}:{branch}"
+                fix = f"only the bot adds entries, and the ledger of this server is unchanged; return to it: {undo}"
+                raise IntegrityError(error.code, error.detail, fix=fix) from error
         if update.old != ZERO:
             return
         newest = read_verified_entry(self._reader, update.new).entry
@@ -159,7 +163,10 @@ class PushGuard:
         """Return whether a push replaces an invalid branch by its valid entries plus an entry that records the bad head."""
         if update.old == ZERO:
             return False
-        found = read_verified_entry(self._reader, update.new)
+        try:
+            found = read_verified_entry(self._reader, update.new)
+        except IntegrityError:
+            return False
         good, _, _ = split_chain(self._reader, update.old, None, lambda _: None)
         if good is None or found.entry.kind is not EntryKind.REPAIR or found.entry.quarantined[:1] != (update.old,):
             return False
@@ -177,7 +184,9 @@ class PushGuard:
             raise _refused(f"{what} is created once, and never moved or deleted")
         head = self._reader.resolve(ledger_ref(cluster))
         if head is None:
-            raise GitopsError(Code.LEDGER_MISSING, f"cluster {cluster} has no ledger yet")
+            from gitops.cluster.session.session import THE_BOT_STARTS_IT
+
+            raise GitopsError(Code.LEDGER_MISSING, f"cluster {cluster} has no ledger yet", fix=THE_BOT_STARTS_IT)
         return head
 
     def _check_approval(self, update: RefUpdate) -> None:

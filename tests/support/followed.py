@@ -16,7 +16,14 @@ Each case of `tests/data/remedies` is about one remedy of a code:
 A case is in a folder of a beginner, as in `tests/data/beginners`, with what is `given` before. Or it begins after a `scene` of
 `scenes.yaml`, and each command begins with who gives it, such as `bob$ git fetch`, in their own clone; they have nothing else.
 The operator is `bot`, on the server. A clone is made when it is needed first. In a command, APPROVAL is the id of the oldest
-approval, COMMIT its commit, and URL the address of the server.
+approval, COMMIT its commit, URL the address of the server, and CHANGESET the key of the newest changeset.
+
+What no command of a person does, in a folder:
+
+    killed-at POINT gitops …    runs a command until it dies at a fault point
+    queued FILE                 makes an empty queue of a server
+    on-target METHOD …          happens on the stand-in of a Materialize target, which a case with `target` has: a method of
+                                `ServerWorld`; MZ_URL is its address, and $TARGET stands for it
 """
 
 from __future__ import annotations
@@ -25,24 +32,28 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gitops.cluster.model.approval import Approval, ApprovalStatement
 from gitops.core.clock import timestamp
 from gitops.git.port import ZERO, RefUpdate
 from gitops.repository.wiring.system import SystemClock
-from tests.support import beginners
+from gitops.server.queue import EventQueue
+from tests.support import beginners, prefork
 from tests.support.cases import read_yaml
 from tests.support.loop import Loop, printed_command
 from tests.support.pages import ROOT
 from tests.support.persons import Place
 from tests.support.remedies import Remedy, remedies
 from tests.support.walks import confirmed
+
+if TYPE_CHECKING:
+    from tests.support.materialize.server_world import ServerWorld
 
 DATA = ROOT / "tests" / "data" / "remedies"
 _PROBLEM = r"(?:ERROR|WARN(?:ING)?) +"
@@ -70,14 +81,32 @@ def problem_of(text: str, code: str) -> str:
         )
         return next((line for line in lines if code in line), "")
     plain = re.sub(r"^remote: ?(.*?) *$", r"\1", text, flags=re.MULTILINE)
+    # What a hook of the server says of a ref.
+    plain = re.sub(r"^gitops: \S+: (?=[a-z_]+: )", "ERROR ", plain, flags=re.MULTILINE).replace(
+        "ERROR fix: ", "  fix: "
+    )
     found = re.search(rf"{_PROBLEM}{code}\b.*?(?=^\s*{_PROBLEM}|^\S|\Z)", plain, re.DOTALL | re.MULTILINE)
     return "" if found is None else found[0]
 
 
-def follow_in_folder(case: Mapping[str, Any], folder: Path) -> list[str]:
-    """Follow a remedy in a folder; what is wrong."""
+def follow_in_folder(case: Mapping[str, Any], folder: Path, target: ServerWorld | None = None) -> list[str]:
+    """Follow a remedy in a folder; what is wrong. The variable MZ_URL leads to the `target`, if there is one."""
+    if target is not None:
+        case = {**case, "environment": {"MZ_URL": target.url(), **case.get("environment", {})}}
 
     def run(_: str, words: Sequence[str]) -> tuple[int, str]:
+        if words[0] == "on-target":
+            getattr(target, words[1])(*words[2:])
+            return 0, ""
+        if target is not None:
+            words = [word.replace("$TARGET", target.url()) for word in words]
+        if words[0] == "killed-at":
+            return 0, _killed(words[1], words[3:])
+        if words[0] == "queued":
+            queue = EventQueue(Path(words[1]), SystemClock())
+            queue.open_owned()
+            queue.close()
+            return 0, ""
         command = shlex.join(words)
         code, text = beginners.run(command)
         if command == case["run"] or "ERROR approval_not_confirmed" not in text:
@@ -88,12 +117,20 @@ def follow_in_folder(case: Mapping[str, Any], folder: Path) -> list[str]:
         return list(_Case(case, run, _edit, lambda _: str(folder)).wrong())
 
 
+def _killed(point: str, arguments: Sequence[str]) -> str:
+    """Run `gitops ARGUMENTS` in the current folder until it dies at a fault point."""
+    prefork.start()
+    done = prefork.run([*prefork.PYTHON, "-m", "tests.support.week.dying", point, *arguments], merged=True)
+    assert done.returncode < 0, done.stdout
+    return done.stdout
+
+
 class Stage:
     """A place of persons where one scene follows another. Scenes that cases share are played once."""
 
     def __init__(self, place: Place) -> None:
         self.place = place
-        self._played: list[tuple[str, AbstractContextManager[None]]] = []
+        self._played: list[tuple[str, ExitStack]] = []
         self._approval = ("", "")
 
     def follow(self, case: Mapping[str, Any]) -> list[str]:
@@ -105,15 +142,17 @@ class Stage:
     def close(self) -> None:
         """Take back what was played."""
         while self._played:
-            self._played.pop()[1].__exit__(None, None, None)
+            self._played.pop()[1].close()
 
     def _enter(self, scene: str) -> None:
         path = list(_path(scene))
         while [name for name, _ in self._played] != path[: len(self._played)]:
-            self._played.pop()[1].__exit__(None, None, None)
+            self._played.pop()[1].close()
         for name in path[len(self._played) :]:
-            played = self.place.tried()
-            played.__enter__()
+            played = ExitStack()
+            played.enter_context(self.place.tried())
+            if _scenes()[name].get("served"):
+                played.enter_context(self.place.query_server())
             self._played.append((name, played))
             case = self._case({"run": "alice$ ", "code": ""})
             for step in _scenes()[name]["steps"]:
@@ -260,7 +299,11 @@ class _Case:
 
     def _command(self, command: str) -> tuple[int, str]:
         who, words = self._spoken(command)
-        return self.run(who or self.reader, shlex.split(words))
+        who = who or self.reader
+        if "CHANGESET" in words:
+            _, listed = self.run(who, ["gitops", "changeset", "list", "--all", "--json"])
+            words = words.replace("CHANGESET", json.loads(listed)["changesets"][0]["key"])
+        return self.run(who, shlex.split(words))
 
     def by_hand(self, step: Any) -> None:
         """Give a command, which has to work, or edit files; or several of these."""

@@ -100,7 +100,8 @@ def _foresee(current: Session) -> tuple[Foreseen, Planned | None]:
     foreseen = foresee(current, listing, interrupted.intents, make_plan) or Foreseen((), ())
     held = graphs_of_changesets(listing.open)
     others = replace(interrupted, intents=tuple(i for i in interrupted.intents if i.graph_id not in held))
-    warn_of_intents(others, problems, "an interrupted operation is not settled; an apply settles it first")
+    message = "an interrupted operation is not settled; an apply settles it first"
+    warn_of_intents(others, current.held, problems, message, current.workspace.selected)
     problems.extend(foreseen.problems)
     warn_of_changesets(foreseen, problems)
     if foreseen.plan is None or foreseen.accepted is None or foreseen.swept is None:

@@ -125,7 +125,8 @@ def _foresee(current: Session, interrupted: IntentListing) -> Foreseen | None:
     held = graphs_of_changesets(listing.open)
     then = "apply settles it first and may then block more than this shows"
     others = replace(interrupted, intents=tuple(i for i in interrupted.intents if i.graph_id not in held))
-    warn_of_intents(others, problems, f"an interrupted operation is not settled; {then}")
+    message = f"an interrupted operation is not settled; {then}"
+    warn_of_intents(others, current.held, problems, message, current.workspace.selected)
     if not (listing.open or listing.problem or interrupted.intents):
         return None
     foreseen = foresee(

@@ -96,14 +96,27 @@ def blocks_on_drift(workspace: Workspace, view: LedgerView) -> bool:
     return rules is not None and rules.on_drift == "block"
 
 
-def warn_of_intents(listing: IntentListing, problems: Diagnostics, message: str) -> None:
-    """Add a warning with this message for each unsettled operation, in file order."""
+THE_BOT_STARTS_IT = "on the server: gitops bot sweep --repo PATH; on a forge, run the job that applies"
+"""The remedy for a missing ledger on a branch, which no clone can start."""
+
+
+def warn_of_intents(
+    listing: IntentListing, held: LockObservation, problems: Diagnostics, message: str, place: str
+) -> None:
+    """Add a warning with this message for each unsettled operation, in file order.
+
+    An apply settles them, but not while another run has `held` the lock. `place` selects the cluster on a command line.
+    """
     if listing.problem is not None:
         problems.add(Code.RECOVERY_SIDECAR_READ_ERROR, RECOVERIES, listing.problem)
     # An apply cannot settle a record that it cannot read.
     fixes = {each.name: remedy(each.code, "") for each in listing.unreadable}
+    settle = None
+    if held.held and held.unlock_id:
+        unlock = f"gitops force-unlock {held.unlock_id}{place}"
+        settle = f"if the run that holds the lock has ended, remove it: {unlock}; then settle the operation: gitops apply{place}"
     for name in sorted([*(f"{each.operation_id}.json" for each in listing.intents), *fixes]):
-        problems.add(Code.CLUSTER_RECOVERY_PENDING, f"{RECOVERIES}/{name}", message, fix=fixes.get(name))
+        problems.add(Code.CLUSTER_RECOVERY_PENDING, f"{RECOVERIES}/{name}", message, fix=fixes.get(name, settle))
 
 
 def verify_catalog(ledger: LedgerReader, state: LedgerState, problems: Diagnostics) -> LedgerState:
@@ -448,8 +461,9 @@ def add_no_ledger(workspace: Workspace, problems: Diagnostics, severity: Severit
     if workspace.governance is None:
         problems.add(Code.STATE_MISSING, STATE_FILE, f"{detail}; start it: gitops import", severity=severity)
     else:
-        fix = "on the server: gitops bot sweep --repo PATH; on a forge, run the job that applies"
-        problems.add(Code.STATE_MISSING, STATE_FILE, f"{detail}: the bot starts it", severity=severity, fix=fix)
+        problems.add(
+            Code.STATE_MISSING, STATE_FILE, f"{detail}: the bot starts it", severity=severity, fix=THE_BOT_STARTS_IT
+        )
 
 
 def _read_ledger(current: Session, need: StateNeed, *, writes: bool) -> bool:

@@ -87,7 +87,7 @@ def status(workspace: Workspace, *, serving: bool = False) -> StatusOutcome:
     try:
         held, listing, seen = read_at_once(ledger)
         _warn_of_lock(workspace, held, problems)
-        warn_of_intents(listing, problems, "an interrupted operation is not settled")
+        warn_of_intents(listing, held, problems, "an interrupted operation is not settled", workspace.selected)
         problems.extend(header_problems)
         if header is not None:
             view = seen

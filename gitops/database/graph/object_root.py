@@ -146,7 +146,8 @@ class ObjectRoot:
         address = uri.rstrip("/")
         if _URI.fullmatch(address) is None or any(part in (".", "..") for part in address.split("/")):
             detail = f"{uri[:200]!r} is not a graph root: use s3://bucket/prefix, of letters, digits and . _ = @ + -"
-            raise GitopsError(Code.GRAPH_UNREADABLE, detail, path=uri[:200])
+            fix = "correct --root, or storage in cluster.yaml"
+            raise GitopsError(Code.GRAPH_UNREADABLE, detail, path=uri[:200], fix=fix)
         # The service is tested outside the root, because objects in the root count as part of a graph: at the storage root of
         # its cluster, or the parent prefix.
         bucket, slash, prefix = address.rpartition("/")[0].removeprefix("s3://").partition("/")

@@ -7,6 +7,7 @@ import io
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,6 +17,9 @@ from tests.support import beginners
 from tests.support.followed import DATA, Stage, follow_in_folder, followed, is_staged, order
 from tests.support.persons import place
 from tests.support.remedies import Remedy, remedies
+
+if TYPE_CHECKING:
+    from tests.support.materialize.server_world import ServerWorld
 
 pytestmark = pytest.mark.e2e
 
@@ -88,9 +92,17 @@ def test_for_whom_a_command_is(text: str, whom: str) -> None:
 _FOLLOWED = followed()
 
 
-@pytest.mark.parametrize("name", [name for name, case in _FOLLOWED.items() if "scene" not in case])
+@pytest.mark.parametrize("name", [name for name, case in _FOLLOWED.items() if not case.keys() & {"scene", "target"}])
 def test_what_a_remedy_says_is_done_in_a_folder_and_then_it_works(name: str, tmp_path: Path) -> None:
     wrong = follow_in_folder(_FOLLOWED[name], tmp_path)
+    assert not wrong, "\n\n".join(wrong)
+
+
+@pytest.mark.parametrize("name", [name for name, case in _FOLLOWED.items() if "target" in case])
+def test_what_a_remedy_says_is_done_on_a_target_and_then_it_works(
+    name: str, tmp_path: Path, stand_in: ServerWorld
+) -> None:
+    wrong = follow_in_folder(_FOLLOWED[name], tmp_path, stand_in)
     assert not wrong, "\n\n".join(wrong)
 
 

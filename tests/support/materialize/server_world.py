@@ -100,9 +100,13 @@ class ServerWorld:
             self._database.execute(f"DELETE FROM mz_catalog.{relation} WHERE cluster_id = %s", (owner,))  # noqa: S608
         self._database.execute("DELETE FROM mz_catalog.mz_clusters WHERE id = %s", (owner,))
 
-    def set_managed(self, name: str) -> None:
-        """The target makes the replicas of a compute cluster by itself from now on."""
-        self._database.execute("UPDATE mz_catalog.mz_clusters SET managed = true WHERE name = %s", (name,))
+    def set_managed(self, name: str, managed: str = "true") -> None:
+        """The target makes the replicas of a compute cluster by itself from now on; no longer, if this is `false`."""
+        self._database.execute("UPDATE mz_catalog.mz_clusters SET managed = %s WHERE name = %s", (managed, name))
+
+    def administer(self, statement: str) -> None:
+        """An administrator runs a statement."""
+        self._database.execute(statement)
 
     def set_single(self, name: str) -> None:
         """A compute cluster contains sources from now on, and the target permits one replica of it."""

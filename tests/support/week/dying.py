@@ -10,5 +10,9 @@ from gitops.cli.main import main
 from tests.support.faults import DieAt
 
 if __name__ == "__main__":
-    with patch("gitops.repository.wiring.local.NoFaults", partial(DieAt, sys.argv[1])):
+    dying = partial(DieAt, sys.argv[1])
+    with (
+        patch("gitops.repository.wiring.local.NoFaults", dying),
+        patch("gitops.repository.wiring.stores.NoFaults", dying),
+    ):
         sys.exit(main(sys.argv[2:]))
