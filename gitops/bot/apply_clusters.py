@@ -6,7 +6,8 @@
 3. Import the cluster if it has no ledger. If its declared location differs from the recorded one, see
    `gitops.repository.apply`.
 4. Apply. The first push is the entry with its intents: a rejected push ends the run before any side effect.
-5. Set the status, record the deployment, write the comments.
+5. Set the status, write the comments, record the deployment, set the labels. The next run does what a dead one left
+   undone: see `gitops.bot.landed`.
 6. Repeat while merges wait: the branch may have moved, and another run may have ended because this one held the lock.
 7. Re-plan the other open requests.
 
@@ -21,34 +22,27 @@ from dataclasses import replace
 from functools import cache, partial
 
 from gitops.bot.beside import MergesBeside
-from gitops.bot.context import EventContext, comment_subject, left_before
+from gitops.bot.context import EventContext, comment_subject
 from gitops.bot.drift import report_drift
+from gitops.bot.landed import has_succeeded, newest_changesets, report_applied, report_landed, subjects_of, waiting_plan
 from gitops.bot.plan_requests import plan_request, refresh_warnings, requests_of_cluster
 from gitops.bot.report import (
     record_deployment,
-    report_apply,
     report_refusal,
     report_unanswered,
     retry_command,
-    set_labels,
-    status_context,
-    take_out,
-    with_unknown_authors,
 )
 from gitops.cluster.apply.apply import apply
 from gitops.cluster.apply.refresh import import_cluster
 from gitops.cluster.approvals.origins import KnownOrigins
 from gitops.cluster.approvals.verify import UNKNOWN_AUTHORS
 from gitops.cluster.changesets.queue import QueuedStep, WaitingCommit, next_step, whole_line
-from gitops.cluster.changesets.stream import newest_attempt
 from gitops.cluster.config.gitops_yaml import ClusterRule
 from gitops.cluster.ledger.sources import trust_waits
 from gitops.cluster.model.change import Reason
 from gitops.cluster.model.changeset import BLOCKING, INTERRUPTED, Changeset, ChangesetSource, ChangesetState
-from gitops.cluster.model.ledger import Debt, LockObservation
+from gitops.cluster.model.ledger import LockObservation
 from gitops.cluster.model.outcome import ApplyOutcome, PlanOutcome
-from gitops.cluster.model.plan import Plan
-from gitops.cluster.plan.plan import plan
 from gitops.cluster.session.workspace import ChangesetFacts
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
@@ -57,24 +51,19 @@ from gitops.core.errors import GitopsError
 from gitops.forge.events import ReplanEvent
 from gitops.forge.port import (
     APPLIED,
-    APPLY_WAITS,
-    NEEDS_APPROVAL,
-    PLAN_FAILED,
     ChangeRequest,
-    CheckState,
     DeploymentState,
     Push,
     ReviewDecision,
 )
 from gitops.git.port import Commit
-from gitops.render.changesets import changeset_outcome
 from gitops.render.comment_inputs import CommentSubject
 from gitops.render.words import count
 from gitops.repository.apply import governed_apply, move_cluster
 from gitops.repository.authors import MOST_ASKED, requests_merged_by
 from gitops.repository.changes import commit_changes
 from gitops.repository.cluster import LedgerPosition
-from gitops.repository.results import LogLine, RunResult, diagnostic_lines, diagnostics_of, result_of
+from gitops.repository.results import LogLine, RunResult, diagnostics_of, result_of
 
 _MOST_REPORTED = 50
 _MOST_ROUNDS = 10
@@ -139,7 +128,10 @@ def _apply_waiting(
             yield LogLine(f"apply of {rule.name}: branch {rule.branch} does not exist", RunResult.PROBLEMS)
             return drifted
         queue = read_queue(context, rule, head)
-        first = None if beside else interrupted_merge(context, rule) or (None if tried else again)
+        interrupted = None if beside else interrupted_merge(context, rule)
+        if not tried:
+            yield from report_landed(context, rule, interrupted)
+        first = interrupted or (None if beside or tried else again)
         pushed = () if push is None else (push.new,)
         if first is not None:
             step: QueuedStep | None = None if first in tried else queue.up_to(first)
@@ -306,16 +298,21 @@ def _apply_step(
     if (busy := _lock_held(outcome.diagnostics)) is not None:
         yield from _report_busy(context, rule, busy)
         return _Applied(None)
-    if not step.covers and commit != applied and _did_nothing(outcome):
-        yield LogLine(f"apply of {rule.name}: commit {commit[:12]} does not touch the cluster")
-        return _Applied(after)
+    if not step.covers and _did_nothing(outcome):
+        if commit != applied:
+            yield LogLine(f"apply of {rule.name}: commit {commit[:12]} does not touch the cluster")
+            return _Applied(after)
+        if not requests and has_succeeded(context, rule, commit):
+            # The status has what was applied, which this run would replace with nothing.
+            yield LogLine(f"apply of {rule.name}: commit {commit[:12]} is already applied")
+            return _Applied(after)
     more = len(requests) - len(reported)
     found = [f"{more} more change requests were merged at once and get no report"] if more else []
     if outcome.ok and outcome.converged and earlier:
         reported = (*earlier, *reported)
         found += [f"request {r.number} waited, and is applied with commit {commit[:12]}" for r in earlier]
     notes = (*notes, *beside.notes(outcome))
-    yield from _report_applied(
+    yield from report_applied(
         context, subject, outcome, reported, position.debts, left=left, before=before, notes=notes, found=tuple(found)
     )
     lost = result_of(outcome.diagnostics) is RunResult.LOST
@@ -394,9 +391,7 @@ def _carry_out(
     outcome = governed_apply(moved, apply_rest)
     if moved.rule is None or not waits:
         return outcome, None, moved.rule
-    # The plan of the remaining changes differs from the partly applied one. People must approve this plan.
-    workspace, ref = context.workspace_at(moved.rule, commit, known), moved.rule.ref
-    left = with_unknown_authors(workspace, plan(workspace), lambda a: take_out(context.store, ref, commit, a))
+    left = waiting_plan(context, moved.rule, commit, known)
     unknown = (each for each in left.diagnostics if each.code in UNKNOWN_AUTHORS)
     said = {(each.code, each.path) for each in outcome.diagnostics}
     more = (each for each in unknown if (each.code, each.path) not in said)
@@ -415,7 +410,7 @@ def report_lock(context: EventContext, rule: ClusterRule, lock: LockObservation)
     merged = requests_merged_by(context.forge, rule, step.covers[-MOST_ASKED:])
     _, requests = _requests_of_step(context, rule, context.position(rule), step, merged.requests)
     subject = comment_subject(rule, 0, step.commit, step.commit)
-    yield from report_unanswered(context, _subjects(subject, requests[-_MOST_REPORTED:]), rule, lock)
+    yield from report_unanswered(context, subjects_of(subject, requests[-_MOST_REPORTED:]), rule, lock)
 
 
 def _report_busy(context: EventContext, rule: ClusterRule, busy: LogLine) -> Iterator[LogLine]:
@@ -481,70 +476,6 @@ def _report_refused(
     text = problems[0].code if problems else ""
     yield from record_deployment(context, subject, DeploymentState.FAILURE, text)
     return False
-
-
-def _report_applied(
-    context: EventContext,
-    subject: CommentSubject,
-    outcome: ApplyOutcome,
-    requests: Sequence[ChangeRequest],
-    debts_before: tuple[Debt, ...],
-    *,
-    left: PlanOutcome | None,
-    before: Plan | None,
-    notes: tuple[str, ...],
-    found: tuple[str, ...],
-) -> Iterator[LogLine]:
-    """Report an apply's result to the merged `requests`, with the plan `left` if changes wait for approvals.
-
-    `before` is the plan of the changes that were already waiting, `notes` describe how the apply was started, and
-    `found` are its observations.
-    """
-    done = outcome.ok and outcome.converged
-    subjects = _subjects(subject, requests)
-    owed = () if outcome.state is None else outcome.state.debts
-    added = tuple(debt for debt in owed if debt not in debts_before)
-    waited = left_before(None if left is None else left.plan, before)
-    yield from report_apply(context, subjects, outcome, left=left, earlier=waited, debts=added, notes=(*notes, *found))
-    unusual = [changeset_outcome(r) for r in outcome.changesets if r.state is not ChangesetState.FINALIZED]
-    for note in (*found, *unusual):
-        yield LogLine(f"apply of {subject.cluster}: {note}")
-    gates = () if left is None or left.plan is None else left.plan.approvals_required
-    vain = {each.path for each in outcome.diagnostics if each.code in UNKNOWN_AUTHORS}
-    for need in gates:
-        if not (need.satisfied or need.resource in vain):
-            command = f"gitops approve {need.resource} --cluster {subject.cluster}"
-            yield LogLine(f"apply of {subject.cluster}: waits for an approval, in a clone: {command}")
-    # A request can affect several clusters and counts as applied once all of them are. Changes that were already
-    # waiting are not its own.
-    own_done = done or (left is not None and left.plan is not None and {c.address for c in left.plan.changes} == waited)
-    everywhere = own_done and not _fails_elsewhere(context, subject)
-    labels = {APPLIED: everywhere, APPLY_WAITS: not everywhere, NEEDS_APPROVAL: False, PLAN_FAILED: False}
-    for request in requests:
-        yield from set_labels(context, request.number, request.labels, labels)
-    # Record only the end, because at the start it is not known whether this run will get the lock.
-    yield from record_deployment(context, subject, DeploymentState.SUCCESS if done else DeploymentState.FAILURE)
-    yield from diagnostic_lines(outcome.diagnostics, outcome.config_dir)
-
-
-def _subjects(subject: CommentSubject, requests: Sequence[ChangeRequest]) -> list[CommentSubject]:
-    """Return the subject of each request's report, or the subject itself without a request."""
-    return [replace(subject, request=r.number, page=r.url) for r in requests] or [subject]
-
-
-def _fails_elsewhere(context: EventContext, subject: CommentSubject) -> bool:
-    """Return whether applying the same commit to a different cluster failed or is waiting."""
-    if not (context.clusters[1:] and subject.request):
-        return False
-    own, bad = status_context("apply", subject.cluster), (CheckState.FAILURE, CheckState.ERROR)
-    try:
-        found = context.forge.statuses(subject.head)
-    except GitopsError:
-        return False
-    return any(
-        each.context.startswith(status_context("apply", "")) and each.context != own and each.state in bad
-        for each in found
-    )
 
 
 def _lock_held(problems: Sequence[Diagnostic]) -> LogLine | None:
@@ -656,12 +587,6 @@ def last_step(context: EventContext, rule: ClusterRule, queue: Queue) -> tuple[Q
     found = newest_changesets(context, rule, step.covers[-1]) if step.covers else ()
     failed = (each for each in found if each.atomic and each.state is ChangesetState.FAILED)
     return step, next((each for each in failed if each.error != INTERRUPTED), None)
-
-
-def newest_changesets(context: EventContext, rule: ClusterRule, commit: str) -> tuple[Changeset, ...]:
-    """Return the changesets from the newest attempt to apply a merge. Raises GitopsError."""
-    ledger = context.repository.ledger(rule)
-    return newest_attempt(filter(None, map(ledger.changeset, ledger.changeset_of(commit))))
 
 
 def interrupted_merge(context: EventContext, rule: ClusterRule) -> str | None:

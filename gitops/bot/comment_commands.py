@@ -23,10 +23,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from gitops.bot.apply_clusters import apply_cluster, newest_changesets
+from gitops.bot.apply_clusters import apply_cluster
 from gitops.bot.attestations import attest_command, missing_permission
 from gitops.bot.command_syntax import CommandAction, CommentCommand, MalformedCommand, parse_command
 from gitops.bot.context import EventContext
+from gitops.bot.landed import newest_changesets
 from gitops.bot.plan_requests import plan_request, refresh_warnings
 from gitops.bot.previews import preview_request
 from gitops.bot.report import retry_command

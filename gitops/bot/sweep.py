@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gitops.bot.apply_clusters import apply_cluster, plan_open_requests, report_lock
+from gitops.bot.apply_clusters import apply_cluster, interrupted_merge, plan_open_requests, report_lock
 from gitops.bot.context import EventContext
+from gitops.bot.landed import report_landed
 from gitops.bot.plan_requests import plan_request, requests_of_cluster
 from gitops.bot.report import status_context, unlock_command
 from gitops.bot.request_keeper import RequestKeeper, catch_up
@@ -62,6 +63,7 @@ def sweep_cluster(context: EventContext, rule: ClusterRule, note: str) -> Iterat
     lock = ledger.observe_lock()
     if not lock.held:
         yield from take_in_revocations(context, rule)
+        yield from report_landed(context, rule, interrupted_merge(context, rule))
     head = context.repository.head_of(rule.ref)
     reason = None if head is None else _missed(context, rule, head)
     if lock.held:

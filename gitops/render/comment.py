@@ -2,7 +2,8 @@
 
 The bot finds its comment by the first line, which is a hidden marker, and by the author's id. The second line contains
 the commit and the plan of the comment, and the last paragraph shows both to people. This module generates these three
-parts, whatever the templates. Comments only report; no later decision reads them.
+parts, whatever the templates. Comments only report. No later decision reads them, except which report is still to be
+written.
 """
 
 from __future__ import annotations
@@ -107,6 +108,12 @@ def marker(cluster: str) -> str:
     if not is_name(cluster) or len(cluster) > NAME_LIMIT:
         raise ValueError("a marker is made of a name")
     return f"gitops cluster={cluster}"
+
+
+def is_apply_comment(body: str, cluster: str) -> bool | None:
+    """Return whether a comment of the bot on a cluster has the result of an apply, or None if it is on another one."""
+    first, second, *_ = (*body.splitlines()[:2], "", "")
+    return second.startswith("<!-- gitops:apply ") if first == hidden(marker(cluster)) else None
 
 
 def plan_comment(comment: PlanComment) -> str:

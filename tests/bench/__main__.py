@@ -29,7 +29,6 @@ GROUPS = (
     "audits",
     "review",
     "access",
-    "review",
     "strategies",
     "engine",
     "limits",

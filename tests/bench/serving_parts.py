@@ -6,15 +6,23 @@ import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from dataclasses import replace
 from functools import partial
+from io import StringIO
+from logging import INFO, getLogger
 from pathlib import Path
-from typing import Any
+from statistics import median
+from typing import TYPE_CHECKING, Any
 
 from tests.bench.idle_app import app as idle
 from tests.bench.measure import Effort, Figure
 from tests.bench.served import GRAPH, TOKEN, TOKENS, handle
 
+if TYPE_CHECKING:
+    from gitops.serving.generation import Generation, ServedGraph
+
 _OVERHEAD_US = 1000.0
+_RECORDING_PERCENT, _CLIENTS = 2.0, 20
 _US = 1e6
 Application = Callable[..., Awaitable[None]]
 
@@ -28,7 +36,8 @@ def part_figures(effort: Effort, folder: Path, people: int) -> Iterator[Figure]:
     from gitops.repository.wiring.system import SystemClock
 
     cache, clock = ReadCache(), SystemClock()
-    app, graph = _application(folder, lambda: cache)
+    app, generation = _application(folder, lambda: cache)
+    graph = generation.graphs[GRAPH]
     count = 50 if effort.quick else 400
     nothing = _cpu_us(effort, count, idle, b"/nothing", b"{}")
     refused = _cpu_us(effort, count, app, f"/graphs/{GRAPH}/queries/absent".encode(), b'{"params": {}}')
@@ -38,6 +47,8 @@ def part_figures(effort: Effort, folder: Path, people: int) -> Iterator[Figure]:
     point = json.dumps({"params": {"handle": handle(people // 2)}}).encode()
     read = _cpu_us(effort, count, app, f"/graphs/{GRAPH}/queries/point".encode(), point)
     yield Figure("point read, in process", "us", read)
+    counted = _recorded(effort, count, generation, graph)
+    yield Figure("recording a call : point read, in process", "%", _shares(counted, read), _RECORDING_PERCENT)
     assert graph.engine is not None
     bundle, snapshot = graph.engine.bundle, partial(open_snapshot, graph.uri, ReadTarget("main"), cache)
     options = QueryOptions(now=clock.now(), timeout_s=60, memory_bytes=2**30)
@@ -53,13 +64,41 @@ def part_figures(effort: Effort, folder: Path, people: int) -> Iterator[Figure]:
     yield Figure("a decision that is known", "us", again)
 
 
-def _application(folder: Path, rows: Callable[[], Any]) -> tuple[Application, Any]:
-    """The application of `gitops serve`, and the graph that it serves."""
+def _shares(parts: tuple[float, ...], whole: tuple[float, ...]) -> tuple[float, ...]:
+    return tuple(100 * each / median(whole) for each in parts)
+
+
+def _recorded(effort: Effort, count: int, generation: Generation, graph: ServedGraph) -> tuple[float, ...]:
+    """CPU time of counting one call, with what the recorder's thread does for it once a minute, except for the write."""
+    from gitops.cluster.model.use import ClientNames, UseRules
+    from gitops.repository.wiring.system import RandomIds, SystemClock
+    from gitops.serving.use import RecordKey, UseRecorder
+
+    recording = replace(generation, use=UseRules("bench", "bench", ClientNames.NAMED, ("key",)))
+    key = RecordKey("key", lambda _: "")
+    recorder = UseRecorder(
+        lambda: recording, "bench", lambda: None, key, SystemClock(), RandomIds(), getLogger("gitops.bench")
+    )
+    params, names = {"handle": handle(0)}, [f"act-{number}" for number in range(_CLIENTS)]
+
+    def calls() -> None:
+        for name in names:
+            for _ in range(count // _CLIENTS + 1):
+                recorder.count(recording, graph, "point", params, name)
+        recorder.look()
+
+    made = _CLIENTS * (count // _CLIENTS + 1)
+    return tuple(each / made for each in _cpu(effort, 1, calls))
+
+
+def _application(folder: Path, rows: Callable[[], Any]) -> tuple[Application, Generation]:
+    """The application of `gitops serve`, and what it serves."""
     from gitops.repository.wiring.serving import ServedSource, open_served
     from gitops.repository.wiring.system import RandomIds, SystemClock
     from gitops.serving.boot import BootRules
     from gitops.serving.http.app import ROUTES, HttpApp
     from gitops.serving.http.work import HttpContext
+    from gitops.serving.logs import log_record, make_log
     from gitops.serving.process import BootInputs, ServingGeneration, boot_process
 
     source, clock = ServedSource(str(folder), None, None, None), SystemClock()
@@ -67,16 +106,13 @@ def _application(folder: Path, rows: Callable[[], Any]) -> tuple[Application, An
     booted = boot_process(inputs, rows=rows)
     if booted.generation is None or booted.state is None:
         raise RuntimeError(f"the cluster is not served: {[each.message for each in booted.outcome.diagnostics]}")
-    log: list[Any] = []
-
-    def record(form: Any) -> None:
-        # As much as a server writes.
-        log[:] = [json.dumps(form)]
+    # As much as a server writes.
+    record = partial(log_record, make_log(StringIO(), INFO, as_json=True))
 
     context = HttpContext(
         ServingGeneration(booted.generation, clock.now), booted.state, lambda: booted.tokens, clock, RandomIds(), record
     )
-    return HttpApp(context, ROUTES), booted.generation.graphs[GRAPH]
+    return HttpApp(context, ROUTES), booted.generation
 
 
 def _cpu_us(effort: Effort, count: int, app: Application, path: bytes, body: bytes) -> tuple[float, ...]:

@@ -18,6 +18,7 @@ from gitops.repository.changes import brings_nothing
 from gitops.repository.results import RunResult
 from tests.support.bot_stage import BOB, QUERY, Stage, said, take_lock, verdict
 from tests.support.changeset_stories import created, failed, landed, record
+from tests.support.faults import Death
 from tests.support.loop import CLUSTER_YAML, DELETE_LEGACY, FILES, LEDGER, MAIN, Loop, email, printed_command
 from tests.support.loop_data import audited, schema
 
@@ -550,3 +551,59 @@ def test_a_merge_elsewhere_gets_no_status_and_no_changeset(stage: Stage) -> None
     assert "does not touch the cluster" in said(notes)
     assert stage.loop.book.statuses(merge) == ()
     assert len(stage.changesets()) == known
+
+
+@pytest.mark.parametrize("dies_at", ["set_status", "upsert_comment", "record_deployment", "set_labels"])
+@pytest.mark.parametrize("again", ["event", "sweep"])
+def test_a_death_before_the_report_leaves_it_to_the_next_run(stage: Stage, dies_at: str, again: str) -> None:
+    """The ledger has the first of three merges when the run dies; the next run reports that before it goes on."""
+
+    def die() -> None:
+        raise Death(dies_at)
+
+    before, merges = stage.loop.tip(), list[str]()
+    for number, text in enumerate((QUERY, OTHER, THIRD), start=1):
+        stage.propose("alice", f"query-{number}", {"cluster/notes.gq": text}, stage.loop.tip())
+        stage.handle(HeadEvent(stage.loop.request(number).head))
+        merges.append(stage.land(number))
+    stage.before[dies_at] = die
+    with pytest.raises(Death):
+        stage.pushed(before, merges[-1])
+    assert _source(stage.loop) == merges[0]
+    assert stage.loop.request(1).labels == ()
+    for _ in range(2):
+        notes = stage.handle(PushEvent(MAIN, before, merges[-1], None) if again == "event" else TimerEvent())
+    assert verdict(notes) is RunResult.DONE
+    assert "has no report" not in said(notes)
+    assert _source(stage.loop) == merges[-1]
+    for number, merge in enumerate(merges, start=1):
+        assert stage.loop.request(number).labels == ("gitops/applied",)
+        assert "1 applied" in stage.loop.comment(number)
+        assert f"gitops:apply head={merge}" in stage.loop.comment(number)
+        assert stage.loop.status(merge, "apply") == "success: 1 applied"
+        assert stage.loop.status(merge, "changeset").startswith("success")
+        assert ("reported from ledger entry" in stage.loop.comment(number)) is (number == 1)
+
+
+def test_a_report_that_was_lost_with_the_newest_merge_names_who_approved_and_what_waits(stage: Stage) -> None:
+    stage.configure("forge: {labels: false}\n")
+    stage.propose("alice", "retire", dict(DELETE_LEGACY), stage.loop.tip())
+    stage.handle(HeadEvent(stage.loop.request(1).head))
+    before = stage.loop.tip()
+    tip = stage.land(1)
+
+    def die() -> None:
+        raise Death
+
+    stage.before["upsert_comment"] = die
+    with pytest.raises(Death):
+        stage.pushed(before, tip)
+    assert "gitops:plan" in stage.loop.comment(1)
+    assert "has no report" in said(stage.handle(TimerEvent()))
+    assert "gitops approve graph.legacy --cluster brain --rows 0 --plan " in stage.loop.comment(1)
+    assert stage.loop.sign_approval("bob", "graph.legacy").ok
+    stage.before["upsert_comment"] = die
+    with pytest.raises(Death):
+        stage.pushed(before, tip)
+    assert not stage.loop.graph("legacy").exists()
+    assert "has no report" not in said(stage.handle(TimerEvent()))
