@@ -298,14 +298,9 @@ def _apply_step(
     if (busy := _lock_held(outcome.diagnostics)) is not None:
         yield from _report_busy(context, rule, busy)
         return _Applied(None)
-    if not step.covers and _did_nothing(outcome):
-        if commit != applied:
-            yield LogLine(f"apply of {rule.name}: commit {commit[:12]} does not touch the cluster")
-            return _Applied(after)
-        if not requests and has_succeeded(context, rule, commit):
-            # The status has what was applied, which this run would replace with nothing.
-            yield LogLine(f"apply of {rule.name}: commit {commit[:12]} is already applied")
-            return _Applied(after)
+    if not step.covers and _did_nothing(outcome) and (why := _nothing_to_report(context, rule, step, requests)):
+        yield LogLine(f"apply of {rule.name}: commit {commit[:12]} {why}")
+        return _Applied(after)
     more = len(requests) - len(reported)
     found = [f"{more} more change requests were merged at once and get no report"] if more else []
     if outcome.ok and outcome.converged and earlier:
@@ -430,6 +425,16 @@ def _concerns_drift(position: LedgerPosition, outcome: ApplyOutcome) -> bool:
     """Return whether drift blocked an apply at this position, or the apply settled drift."""
     settled = position.drifted and outcome.state is not None and not outcome.state.has_drift
     return settled or any(d.code == Code.DRIFT_OPEN for d in outcome.diagnostics)
+
+
+def _nothing_to_report(
+    context: EventContext, rule: ClusterRule, step: QueuedStep, requests: Sequence[ChangeRequest]
+) -> str:
+    """Return why a step that did nothing gets no report, or an empty string if its commit or its requests need one."""
+    if step.commit != context.position(rule).applied:
+        return "does not touch the cluster"
+    # The status has what was applied, which this run would replace with nothing.
+    return "is already applied" if not requests and has_succeeded(context, rule, step.commit) else ""
 
 
 def _did_nothing(outcome: ApplyOutcome) -> bool:

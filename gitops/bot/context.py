@@ -34,6 +34,7 @@ from gitops.git.port import EntryType, GitStore, Person
 from gitops.render.comment_inputs import TEMPLATE_NAMES, ApplyComment, CommentSubject, PlanComment, RefusalComment
 from gitops.repository.authors import Merges, known_origins
 from gitops.repository.cluster import LedgerPosition, declared_rule, rule_at_place
+from gitops.repository.kept_previews import callers_in_preview
 from gitops.repository.repository import Candidate, Repository
 from gitops.review.previews.port import PreviewBench
 from gitops.review.previews.run import ShownResult
@@ -314,7 +315,8 @@ class EventContext:
             known=lambda: self.known_origins(rule, opened=(request,)),
             config=self.config,
         )
-        return here.workspace(self.bot.actor)
+        counted = callers_in_preview(self.repository, self.position(rule), rule.name, request)
+        return replace(here, callers_elsewhere=counted).workspace(self.bot.actor)
 
     def known_origins(
         self,

@@ -202,7 +202,7 @@ class _Landing:
         merged = requests_merged_by(context.forge, rule, list(covers)[-MOST_ASKED:])
         # Without the forge's answer, nothing can be reported either.
         self._unknown = bool(merged.pending)
-        self._requests = tuple(each for each in merged.requests if not self._is_told(each))
+        self._requests = tuple(each for each in merged.requests if not self._has_report(each))
         self._no_request = not merged.requests
 
     @property
@@ -212,7 +212,7 @@ class _Landing:
             return self._unknown or not self._requests
         return bool(_apply_states(self._context, self._rule, self.commit))
 
-    def _is_told(self, request: ChangeRequest) -> bool:
+    def _has_report(self, request: ChangeRequest) -> bool:
         context, name = self._context, self._rule.name
         labels = context.forge.features.labels and context.config.forge.labels
         if labels and APPLIED not in request.labels and APPLY_WAITS not in request.labels:
@@ -221,9 +221,8 @@ class _Landing:
             return True
         own = [each.body for each in context.forge.comments(request.number) if each.marker is not None]
         known = [is_apply_comment(body, name) for body in own]
-        told = [each for each in known if each is not None]
-        # A quiet apply writes no comment. Its label has been looked at, or nobody waits for its report.
-        return all(told)
+        # A quiet apply writes no comment, and its label has been looked at.
+        return all(each for each in known if each is not None)
 
     def report(self) -> Iterator[LogLine]:
         """Report the merge again to the requests that have no report."""

@@ -10,21 +10,25 @@
 6. The record, the status and the comment have counts only. Rows that the rules allow to show are in the comment and the
    page of the job of this run, and are never stored.
 
-A preview never changes a plan, its digests or its approvals, and an apply never reads it.
+A preview never changes the digests or the approvals of a plan, and an apply never reads it. A plan reads the recorded clients in
+it if it cannot read the storage itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from gitops.bot.attestations import missing_permission
 from gitops.bot.context import EventContext
 from gitops.bot.plan_requests import plan_request
 from gitops.bot.query_tests import folders_of_tests
 from gitops.bot.report import set_preview_status
+from gitops.bot.stored_plans import counted_callers
 from gitops.cluster.config.gitops_yaml import ClusterRule, PreviewRule
 from gitops.cluster.model.outcome import PlanOutcome
 from gitops.cluster.model.trust import TrustRoot
+from gitops.cluster.model.use import SeenCallers
 from gitops.cluster.plan.plan import plan
 from gitops.cluster.session.session import Session, StateNeed, reading
 from gitops.cluster.session.workspace import Workspace
@@ -35,6 +39,7 @@ from gitops.core.errors import GitopsError
 from gitops.forge.events import HeadEvent, ManualEvent, RequestAction, RequestEvent, TimerEvent
 from gitops.forge.port import Account, ChangeRequest, CheckState
 from gitops.render.previews import status_words
+from gitops.repository.kept_plans import kept_plan
 from gitops.repository.kept_previews import close_preview, keep_preview, kept_commits, kept_preview
 from gitops.repository.results import LogLine, RunResult, error_line
 from gitops.review.previews.choose import ChosenGraph, Wanted, choose_graphs, preview_key
@@ -57,6 +62,7 @@ class _Run:
     graphs: tuple[ChosenGraph, ...]
     plan_digest: str
     key: str
+    callers: tuple[SeenCallers, ...]
 
 
 def preview_event(
@@ -220,15 +226,24 @@ def _preview(context: EventContext, rule: ClusterRule, request: ChangeRequest) -
     folders = folders_of_tests(context, workspace, lambda: context.repository.merged_tree(request))
     wanted = Wanted(folders=folders, rows=_rows(context, rule))
     graphs, storage = _chosen(workspace, outcome, bench, wanted)
+    callers = counted_callers(outcome.plan.changes)
     if not graphs:
         yield LogLine("the plan changes no schema and no query of an existing graph")
+        shown = kept_plan(context.repository, rule.name, request.number)
+        if callers and (shown is None or _clients(callers) != _clients(shown.callers)):
+            yield from _planned_again(context, rule, request)
         return
     digest = preview_key(graphs)
-    if _is_known(context, rule, request, digest):
+    known = _known(context, rule, request, digest)
+    if known is not None:
         yield LogLine("already previewed")
+        if _clients(callers) != _clients(known.callers):
+            keep_preview(context.repository, replace(known, callers=callers), request.number, context.bot.person, key)
+            yield LogLine("the clients that it breaks have changed")
+            yield from _planned_again(context, rule, request)
         return
     scratch = bench.scratch(rule.name, _declared(rules), storage)
-    run = _Run(rule, request, bench, scratch, graphs, outcome.plan.digest, digest)
+    run = _Run(rule, request, bench, scratch, graphs, outcome.plan.digest, digest, callers)
     now = context.repository.clock.now()
     if not scratch.begin(now):
         yield LogLine("another preview of this cluster is running", RunResult.LOST)
@@ -264,8 +279,19 @@ def _run(context: EventContext, run: _Run, key: str) -> Iterator[LogLine]:
     yield from set_preview_status(context, rule, request, state, words)
     context.previews[rule.name, request.number] = tried.shown
     yield LogLine(words, RunResult.PROBLEMS if state is CheckState.FAILURE else RunResult.DONE)
+    yield from _planned_again(context, rule, request)
+
+
+def _planned_again(context: EventContext, rule: ClusterRule, request: ChangeRequest) -> Iterator[LogLine]:
     for line in plan_request(context, request, cluster=rule.name):
         yield LogLine(line.text)
+
+
+def _clients(callers: Sequence[SeenCallers]) -> list[tuple[str, bool, list[str]]]:
+    """Return the clients of each change, without their numbers of calls, which change all the time."""
+    return [
+        (each.resource, each.callers.complete, sorted(one.client for one in each.callers.clients)) for each in callers
+    ]
 
 
 def _record(context: EventContext, run: _Run, tried: Tried) -> PreviewRecord:
@@ -282,6 +308,7 @@ def _record(context: EventContext, run: _Run, tried: Tried) -> PreviewRecord:
         verdict=verdict(tried.graphs, rules.block),
         counts=counts,
         graphs=graphs,
+        callers=run.callers,
     )
 
 
@@ -331,12 +358,14 @@ def _chosen(
     return tuple(found), found[0].uri.rpartition("/graphs/")[0] if found else ""
 
 
-def _is_known(context: EventContext, rule: ClusterRule, request: ChangeRequest, key: str) -> bool:
+def _known(context: EventContext, rule: ClusterRule, request: ChangeRequest, key: str) -> PreviewRecord | None:
+    """Return the kept preview of a request, if it has this key and is about this head."""
     try:
         known = kept_preview(context.repository, context.position(rule), rule.name, request.number)
     except GitopsError:
-        return False
-    return known is not None and (known.key, known.head, known.closed_at) == (key, request.head, None)
+        return None
+    same = known is not None and (known.key, known.head, known.closed_at) == (key, request.head, None)
+    return known if same else None
 
 
 def _scratch(context: EventContext, rule: ClusterRule) -> Scratch | None:

@@ -18,7 +18,7 @@ from gitops.cluster.model.approval import UnknownAuthors
 from gitops.cluster.model.change import Change
 from gitops.cluster.model.others import OtherRequests
 from gitops.cluster.model.outcome import PlanOutcome
-from gitops.cluster.model.use import UseState
+from gitops.cluster.model.use import SeenCallers, UseState
 from gitops.core.canonical import canonical_digest
 from gitops.core.diagnostics import Diagnostic, Severity
 from gitops.core.documents.forms import is_line
@@ -33,7 +33,6 @@ from gitops.repository.kept_plans import (
     PLAN_RECORD,
     RECORD,
     PlanRecord,
-    SeenCallers,
     SeenChange,
     kept_plan,
     plan_ref,
@@ -91,7 +90,7 @@ def plan_record(
             if each.code in UNKNOWN_AUTHORS and each.step is None and is_line(each.message) and is_line(each.fix or "")
         ),
         tests=verdicts,
-        callers=_callers(plan.changes) if plan else (),
+        callers=counted_callers(plan.changes) if plan else (),
     )
     return replace(found, since=() if before is None else moved_since(before, found))
 
@@ -156,7 +155,8 @@ def _seen(changes: Iterable[Change]) -> tuple[SeenChange, ...]:
     return tuple(islice(found, _MOST_SEEN))
 
 
-def _callers(changes: Iterable[Change]) -> tuple[SeenCallers, ...]:
+def counted_callers(changes: Iterable[Change]) -> tuple[SeenCallers, ...]:
+    """Return the recorded clients that changes break, as far as they were counted."""
     found = (SeenCallers(c.address, c.before, c.after, c.callers) for c in changes if c.callers is not None)
     return tuple(islice((each for each in found if each.callers.state is UseState.COUNTED), _MOST_SEEN))
 

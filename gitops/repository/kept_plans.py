@@ -20,7 +20,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property, reduce
 
-from gitops.cluster.approvals.documents import CALLERS, SEEN
+from gitops.cluster.approvals.documents import SEEN, SEEN_CALLERS
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.approval import UnknownAuthors
 from gitops.cluster.model.change import Action, Change, Seen
@@ -33,7 +33,7 @@ from gitops.cluster.model.others import (
     OtherRequests,
     RequestConflict,
 )
-from gitops.cluster.model.use import Callers, UseState
+from gitops.cluster.model.use import Callers, SeenCallers, UseState
 from gitops.core.clock import timestamp
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
@@ -76,16 +76,6 @@ class SeenChange:
     seen: Seen
     recorded_at: str | None = None
     counts: tuple[StepCount | None, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SeenCallers:
-    """The recorded clients that a plan read for a change to `resource`, which the digests identify."""
-
-    resource: Address
-    before: str | None
-    after: str | None
-    callers: Callers
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,12 +194,6 @@ _TESTS: Form[PlanTests] = record(
 )
 
 
-_SEEN_CALLERS: Form[SeenCallers] = record(
-    SeenCallers,
-    {"resource": _ADDRESS, "before": nullable(DIGEST), "after": nullable(DIGEST), "callers": CALLERS},
-)
-
-
 def _version(kept: PlanRecord) -> int:
     if kept.callers:
         return 8
@@ -232,7 +216,7 @@ PLAN_RECORD = Document(
         5: record(PlanRecord, {**_SHOWN, "seen": list_of(record(SeenChange, _DATED))}),
         6: record(PlanRecord, _WITH_APPROVALS),
         7: record(PlanRecord, {**_WITH_APPROVALS, "tests": _TESTS}),
-        8: record(PlanRecord, {**_WITH_APPROVALS, "tests": nullable(_TESTS), "callers": list_of(_SEEN_CALLERS)}),
+        8: record(PlanRecord, {**_WITH_APPROVALS, "tests": nullable(_TESTS), "callers": list_of(SEEN_CALLERS)}),
     },
     code=Code.REQUEST_INVALID,
     limit=1024 * 1024,

@@ -1,22 +1,31 @@
 """The newest preview of each change request, kept in git as a commit that the ledger key signs.
 
 Anyone with push rights can move the ref, so a record only counts if a ledger signer in force signed its commit, and if
-it is about this cluster and request. A record explains a change and decides nothing.
+it is about this cluster and request. A record explains a change. It decides nothing, except that a plan without access to
+the storage asks about the clients that it counted. The apply counts them again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
+from functools import cache
 
+from gitops.cluster.model.address import Address
+from gitops.cluster.model.change import Change
 from gitops.cluster.model.trust import TrustRoot
+from gitops.cluster.model.use import Callers
 from gitops.core.clock import timestamp
 from gitops.core.codes import Code
-from gitops.core.errors import IntegrityError
+from gitops.core.errors import GitopsError, IntegrityError
+from gitops.forge.port import ChangeRequest
 from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
 from gitops.repository.cluster import LedgerPosition
 from gitops.repository.repository import Repository
 from gitops.review.previews.record import PREVIEW_RECORD, PreviewRecord
+
+Counted = Callable[[Change], Callers | None]
 
 PREVIEWS = "refs/gitops/previews"
 RECORD = "preview.json"
@@ -66,6 +75,25 @@ def read_preview(
     if (record.cluster, record.request) != (cluster, number):
         raise refuse("the record is about another change request")
     return record
+
+
+def callers_in_preview(
+    repository: Repository, position: LedgerPosition, cluster: str, request: ChangeRequest
+) -> Counted:
+    """Return a function that returns the clients that a change breaks, as the preview of a request's head counted them.
+
+    It returns None without such a preview. The preview is read when the first change asks.
+    """
+
+    @cache
+    def known() -> Mapping[tuple[Address, str | None, str | None], Callers]:
+        with suppress(GitopsError):
+            record = kept_preview(repository, position, cluster, request.number)
+            if record is not None and record.head == request.head:
+                return {(each.resource, each.before, each.after): each.callers for each in record.callers}
+        return {}
+
+    return lambda change: known().get((change.address, change.before, change.after))
 
 
 def close_preview(repository: Repository, record: PreviewRecord, number: int, person: Person, key: str) -> None:

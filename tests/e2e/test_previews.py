@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from gitops.bot.dispatch import run_verb
+from gitops.cluster.ledger.use import UseRecords
 from gitops.core.errors import GitopsError
 from gitops.forge.events import HeadEvent, RequestAction, RequestEvent, TimerEvent
 from gitops.git.port import ZERO, NewCommit, Person, RefUpdate
+from gitops.git.signatures import verify_detached
 from gitops.repository.kept_previews import RECORD, kept_preview, preview_ref
 from gitops.repository.results import RunResult
 from gitops.repository.wiring.previews import StoredScratch
+from gitops.repository.wiring.stores import open_bucket
+from gitops.repository.wiring.system import RandomIds
 from gitops.review.previews.order import Job
 from gitops.review.previews.port import Claim
 from gitops.review.previews.record import PREVIEW_RECORD, Parameters, PreviewRecord, PreviewVerdict
 from tests.e2e.conftest import ON_FORGES, Built
 from tests.support.bot_stage import ALICE, WRITERS, Stage, said, verdict
-from tests.support.loop import CLUSTER, CLUSTER_YAML, email
+from tests.support.loop import CLUSTER, CLUSTER_YAML, FILES, MAIN, SIGNERS, TRUSTED, Loop, email
 from tests.support.loop_data import load
 from tests.support.previews import Bench, answered, stored
+from tests.support.recorded_use import a_record, count, now, record_key, signing, source_in
+from tests.support.s3 import S3Place
 
 pytestmark = pytest.mark.e2e
 
@@ -30,6 +36,7 @@ RULES = "preview: {enabled: true, scratch: previews}\n"
 ADDED = {"cluster/notes.pg": b"node Note {\n    title: String @key\n    text: String?\n    year: I32?\n}\n"}
 REQUIRED = {"cluster/notes.pg": b"node Note {\n    title: String @key\n    text: String\n}\n"}
 TEXTS = {"cluster/notes.gq": b"query titles() { match { $n: Note } return { $n.text } limit 1 }\n"}
+NARROW = b"query titles() { match { $n: Note } return { $n.text } }\n"
 SHOWN = (
     "preview: {enabled: true, scratch: previews, rows: {notes: {titles: {columns: [n.text]}}}}\n"
     # Two lines of a list cannot be split by a rule.
@@ -383,3 +390,66 @@ def test_an_engine_error_is_told_by_its_code_alone(bench: Bench) -> None:
     bench.run()
     assert "failed: `query_failed`" in bench.stage.loop.comment(1)
     assert SECRET not in bench.stage.loop.comment(1)
+
+
+def test_where_the_records_are_in_a_bucket_the_preview_names_the_clients_for_plans_without_credentials(
+    tmp_path: Path, s3: S3Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plan without them asks; with the preview of the head, the comment and the gate know the clients."""
+    key, public = record_key(tmp_path)
+    config = f"{ON_FORGES}  gates: [lossy, breaks_clients]\n  may_break: [act-report]\n"
+    config += f'serve: {{record: counts, record_keys: ["{public}"]}}\n'
+    config += f"preview: {{enabled: true, scratch: 's3://{s3.bucket}/previews'}}\n"
+    loop = Loop.empty(tmp_path / "loop")
+    loop.program("bot", "git", "config", "--unset-all", "gitops.root", at=loop.server)
+    loop.program("bot", "git", "config", "gitops.storage", f"s3://{s3.bucket}", at=loop.server)
+    stored = CLUSTER_YAML.replace("graphs:", f"storage: {s3.root}\ngraphs:", 1).encode()
+    files = {**FILES, "cluster/cluster.yaml": stored, "gitops.yaml": config.encode(), SIGNERS: loop.signers(*TRUSTED)}
+    loop.move(MAIN, loop.commit("alice", files, message="Start\n"))
+    local = loop.local()
+    recording, records = (
+        local.stores(local.rule(), s3.root, CLUSTER),
+        UseRecords(lambda: open_bucket(s3.root), verify_detached),
+    )
+    source = source_in(recording)
+    for back in range(8):
+        day = now() - timedelta(days=back)
+        records.write(a_record(source, day, count("billing", 40), segment=RandomIds().ulid()), signing(key))
+    stage = Stage(loop, people={**WRITERS, **{email(who): WRITERS[ALICE] for who in ("alice", "bob")}})
+    bench = Bench(stage)
+    head = stage.propose("alice", "narrow", {"cluster/notes.gq": NARROW}, loop.tip())
+    secrets = {name: s3.environ[name] for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")}
+
+    def planned() -> str:
+        with monkeypatch.context() as job:
+            for name in secrets:
+                job.delenv(name)
+            before = len(s3.server.log)
+            stage.handle(HeadEvent(head))
+            assert s3.server.log[before:] == [], "a plan without credentials asks no bucket"
+        return loop.comment(1)
+
+    assert "calls are not counted here" in planned()
+    assert verdict(bench.run()) is RunResult.DONE
+    record = kept(bench)
+    assert record is not None
+    (seen,) = record.callers
+    assert (seen.resource, [each.client for each in seen.callers.clients]) == ("query.notes.titles", ["billing"])
+    assert "breaks 1 client: billing (" in loop.comment(1)
+    # The plan of a later job, which cannot read the bucket, has the clients from there.
+    stage.forge().upsert_comment(1, "gitops cluster=brain", "lost")
+    assert "breaks 1 client: billing (" in planned()
+    assert "gitops approve query.notes.titles" in loop.comment(1)
+    # A client that calls since then is named without another preview.
+    late = a_record(source, now(), count("act-late", 3), segment=RandomIds().ulid())
+    records.write(late, signing(key))
+    assert "the clients that it breaks have changed" in said(bench.run())
+    assert "breaks 2 clients: billing (" in planned()
+    # Somebody else's record of a preview does not count, so the gate asks for what is not known.
+    store, ref = loop.store, preview_ref(CLUSTER, 1)
+    forged = store.write_commit(
+        NewCommit(store.commit(store.resolve(ref) or "").tree, (), Person("mallory", "m@x.example", 1), "forged\n"),
+        signing_key=None,
+    )
+    store.update_refs([RefUpdate(ref, store.resolve(ref) or ZERO, forged)])
+    assert "calls are not counted here" in planned()

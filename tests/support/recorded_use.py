@@ -17,6 +17,7 @@ from gitops.cluster.model.use import (
     UseRules,
     UseWindow,
 )
+from gitops.cluster.session.workspace import Stores
 from gitops.core.clock import timestamp
 from gitops.database.storage.local import LocalStore
 from gitops.git.signatures import sign, verify_detached
@@ -60,7 +61,11 @@ def signing(key: Path) -> Callable[[bytes], str]:
 def source_of(loop: Loop, graph: str = "notes") -> UseSource:
     """What records of a graph of a loop are about."""
     local = loop.local()
-    stores = local.stores(local.rule(), None, CLUSTER)
+    return source_in(local.stores(local.rule(), None, CLUSTER), graph)
+
+
+def source_in(stores: Stores, graph: str = "notes") -> UseSource:
+    """What records of a graph of these stores are about."""
     view = stores.ledger.view()
     found = use_rules(view)
     assert view.state is not None

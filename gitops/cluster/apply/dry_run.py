@@ -65,7 +65,7 @@ def _dry_run(current: Session) -> ApplyOutcome:
     if waits := waiting_adoption(current):
         return replace(report(current, waits), dry_run=())
     # An apply reads its graphs, wherever they are stored.
-    current.stores = replace(current.opened, data_at_hand=True)
+    current.stores = replace(current.opened, data_at_hand=True, use_at_hand=True)
     foreseen, planned = _foresee(current)
     part, resumed = Part(), foreseen.resumed
     earlier: ApplyOutcome | None = None

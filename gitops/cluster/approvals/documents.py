@@ -25,7 +25,7 @@ from gitops.cluster.model.approval import (
     Via,
 )
 from gitops.cluster.model.change import Action, Seen
-from gitops.cluster.model.use import Callers, ClientCalls, UseState
+from gitops.cluster.model.use import Callers, ClientCalls, SeenCallers, UseState
 from gitops.core.codes import Code
 from gitops.core.documents.codec import Document, SignedMessage
 from gitops.core.documents.forms import (
@@ -68,6 +68,16 @@ CALLERS: Form[Callers] = record(
         "floor": integer(),
         "untrusted": integer(),
         "hashed_for": LINE_OR_EMPTY,
+    },
+)
+
+SEEN_CALLERS: Form[SeenCallers] = record(
+    SeenCallers,
+    {
+        "resource": Form(lambda value: Address(LINE.read(value))),
+        "before": nullable(DIGEST),
+        "after": nullable(DIGEST),
+        "callers": CALLERS,
     },
 )
 

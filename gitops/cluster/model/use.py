@@ -18,6 +18,7 @@ from enum import StrEnum
 from heapq import heapify, heappop, heappush, nlargest
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from gitops.cluster.model.address import Address
 from gitops.core.clock import parse_timestamp
 from gitops.core.dataclass import dataclass
 
@@ -353,6 +354,16 @@ class Callers:
         number, unit = (a_day, "a day") if a_day else (client.calls, f"in {_days(self.days)}")
         ago = _ago(client.last, self.at)
         return f"{number:,} call{'' if number == 1 else 's'} {unit}{ago and f', last {ago} ago'}"
+
+
+@dataclass(frozen=True, slots=True)
+class SeenCallers:
+    """The recorded clients that a plan read for a change to `resource`, which the digests identify."""
+
+    resource: Address
+    before: str | None
+    after: str | None
+    callers: Callers
 
 
 _STATES = {

@@ -327,7 +327,8 @@ def _use(
 ) -> dict[str, Any]:
     """Return the inputs about recorded use: that of each graph whose callers a change can break, and how to count it.
 
-    It is read where the graphs are. A clone uses the clients in the bot's plan, like the rows of a migration.
+    It is read where its storage can be read. A clone uses the clients in the bot's plan, like the rows of a migration, and
+    the bot those in the signed preview of the same head.
     """
     counted = CallerRules(rules.use_window.days, rules.ignored_clients, rules.least_calls, rules.may_break)
     about = [c for c in changes if c.address.kind in _BREAK_CALLERS and c.action is not Action.CREATE]
@@ -336,7 +337,7 @@ def _use(
     recording, governance = use_rules(current.view), current.workspace.governance
     known: dict[str, RecordedUse] = {}
     elsewhere: dict[Address, Callers] = {}
-    if recording is not None and graphs and not (live or current.opened.data_at_hand):
+    if recording is not None and graphs and not (live or current.opened.use_at_hand):
         known = dict.fromkeys(graphs, RecordedUse(UseState.ELSEWHERE, counted.days))
         found = ((c.address, governance.callers_elsewhere(c)) for c in about if governance is not None)
         elsewhere = {address: callers for address, callers in found if callers is not None}

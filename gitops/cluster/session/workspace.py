@@ -51,7 +51,8 @@ class Stores:
 
     `data_problem` explains why graphs must not be created or changed here, for example because the checkout is deleted
     afterwards; reading is still possible. `data_at_hand` means that plans can read graphs; it is False for a bucket,
-    because planning must not require its credentials. `workers` is the useful number of concurrent changes. `reports`
+    because planning must not require its credentials. `use_at_hand` means that plans can read `use`, which a bucket permits
+    if there are credentials. `workers` is the useful number of concurrent changes. `reports`
     are the reports of this cluster's servers, and `use` are their records of calls; None if there is no place for them.
     """
 
@@ -63,6 +64,7 @@ class Stores:
     workers: int = 1
     reports: ServingReports | None = None
     use: UseRecords | None = None
+    use_at_hand: bool = True
 
 
 class Governance(Protocol):

@@ -62,6 +62,7 @@ from gitops.repository.wiring.stores import (
     edition,
     graph_engine,
     graph_uri,
+    has_bucket_credentials,
     open_store,
     workers_at,
 )
@@ -418,11 +419,12 @@ class LocalRepository(Repository):
             return graph_uri(base, graph)
 
         at_hand = base is not None and not base.startswith("s3:")
+        readable = at_hand or has_bucket_credentials()
         ledger, engine = self.ledger(rule, base), graph_engine(self.faults)
         if base is None:
-            return Stores(ledger, engine, uri, problem, at_hand, workers_at(base))
+            return Stores(ledger, engine, uri, problem, at_hand, workers_at(base), use_at_hand=False)
         reports, use = ServingReports(lambda: open_store(base)), UseRecords(lambda: open_store(base), verify_detached)
-        return Stores(ledger, engine, uri, None, at_hand, workers_at(base), reports, use)
+        return Stores(ledger, engine, uri, None, at_hand, workers_at(base), reports, use, readable)
 
     # -- A change request as seen by a clone, using only git if possible -----------------------------------------------
     # 1. `forge.kind` of gitops.yaml determines where requests are: in refs of the repository (`local`), or on a forge

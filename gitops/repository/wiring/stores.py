@@ -38,6 +38,12 @@ if TYPE_CHECKING:
     from gitops.database.storage.s3 import S3Store
 
 _BUCKET_WORKERS = 16
+_CREDENTIALS = (
+    "AWS_ACCESS_KEY_ID",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+)
 _OFF = frozenset({"off", "0", "no", "false"})
 # What a compile cache entry depends on: the languages, the loader, and the names and digests of the files that it
 # loads.
@@ -96,6 +102,14 @@ def folder_workspace(
         pid=os.getpid(),
         open_target=partial(declared_target, os.environ),
     )
+
+
+def has_bucket_credentials() -> bool:
+    """Return whether the environment has credentials for buckets.
+
+    The identity of a machine is not looked for: the client would wait for a service that most machines do not have.
+    """
+    return any(os.environ.get(name) for name in _CREDENTIALS)
 
 
 def storage_root(storage: str | None, folder: str) -> str:

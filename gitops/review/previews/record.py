@@ -6,7 +6,9 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 from enum import StrEnum
 
+from gitops.cluster.approvals.documents import SEEN_CALLERS
 from gitops.cluster.model.address import graph_address, query_address, schema_address
+from gitops.cluster.model.use import SeenCallers
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.diagnostics import Diagnostic, Diagnostics, Severity
@@ -208,7 +210,8 @@ class PreviewRecord:
     """A preview of a change request's head, or of local files (`request` and `head` are None then).
 
     `key` covers everything that the result depends on, and `at` is the time of the run. `closed_at` is when the bot saw
-    that the request was closed or merged, None while it is open.
+    that the request was closed or merged, None while it is open. `callers` are the recorded clients that its changes break,
+    if the run could read the records.
     """
 
     key: str
@@ -221,6 +224,7 @@ class PreviewRecord:
     counts: Counts
     graphs: tuple[GraphPreview, ...]
     closed_at: str | None = None
+    callers: tuple[SeenCallers, ...] = ()
 
 
 _NOT_JUDGED = (Code.PREVIEW_LIMIT, Code.PREVIEW_UNAVAILABLE)
@@ -394,6 +398,7 @@ _RECORD: Members = {
     "counts": enum(Counts),
     "graphs": list_of(GRAPH_PREVIEW),
     "closed_at": optional(TIME, written=False),
+    "callers": optional(list_of(SEEN_CALLERS), (), written=False),
 }
 PREVIEW_RECORD = Document(
     versions={1: record(PreviewRecord, _RECORD)}, code=Code.PREVIEW_RECORD_REFUSED, limit=ANSWER_BYTES

@@ -342,7 +342,7 @@ GOLDEN: dict[str, dict[int, tuple[str, ...]]] = {
         2: ("decision_2.revoke.txt", "decision_2.countersign.txt"),
     },
     "gitops.cluster.audit.report.PIN": {1: ("pin.json",)},
-    "gitops.review.previews.record.PREVIEW_RECORD": {1: ("preview.json", "preview.local.json")},
+    "gitops.review.previews.record.PREVIEW_RECORD": {1: ("preview.json", "preview.local.json", "preview.callers.json")},
     "gitops.review.previews.port.CLAIM_FORM": {1: ("preview_claim.json",)},
     "gitops.repository.kept_plans.PLAN_RECORD": {
         1: ("plan_record.json", "plan_record.no_plan.json"),
