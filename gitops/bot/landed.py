@@ -46,8 +46,9 @@ from gitops.forge.port import (
     DeploymentState,
 )
 from gitops.render.changesets import changeset_outcome
-from gitops.render.comment import is_apply_comment
+from gitops.render.comment import marker
 from gitops.render.comment_inputs import CommentSubject
+from gitops.render.markdown import hidden
 from gitops.repository.authors import MOST_ASKED, requests_merged_by
 from gitops.repository.results import LogLine, diagnostic_lines
 
@@ -219,10 +220,10 @@ class _Landing:
             return False
         if labels and len(context.clusters) == 1:
             return True
-        own = [each.body for each in context.forge.comments(request.number) if each.marker is not None]
-        known = [is_apply_comment(body, name) for body in own]
-        # A quiet apply writes no comment, and its label has been looked at.
-        return all(each for each in known if each is not None)
+        # A quiet apply writes no comment, and its label has been looked at. The second line says what a comment is about.
+        first = hidden(marker(name))
+        own = [each.body.splitlines() for each in context.forge.comments(request.number) if each.marker is not None]
+        return all(lines[1].startswith("<!-- gitops:apply ") for lines in own if lines[0] == first and len(lines) > 1)
 
     def report(self) -> Iterator[LogLine]:
         """Report the merge again to the requests that have no report."""

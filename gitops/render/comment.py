@@ -110,12 +110,6 @@ def marker(cluster: str) -> str:
     return f"gitops cluster={cluster}"
 
 
-def is_apply_comment(body: str, cluster: str) -> bool | None:
-    """Return whether a comment of the bot on a cluster has the result of an apply, or None if it is on another one."""
-    first, second, *_ = (*body.splitlines()[:2], "", "")
-    return second.startswith("<!-- gitops:apply ") if first == hidden(marker(cluster)) else None
-
-
 def plan_comment(comment: PlanComment) -> str:
     """Return a merge's effects, destroyed data first, and the missing approvals, in at most 65,536 characters.
 
