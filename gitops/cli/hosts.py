@@ -19,14 +19,13 @@ from gitops.core.errors import GitopsError, UsageError
 from gitops.render.characters import visible
 from gitops.render.text import diagnostic_lines
 from gitops.render.words import count
+from gitops.repository.wiring.hosts import ssh_login
 
 if TYPE_CHECKING:
     from gitops.cluster.model.host import Connection, Item
     from gitops.hosts.facts import HostFacts
     from gitops.hosts.inspection import SeenItem
-    from gitops.hosts.ssh_config import SshLogin
 
-_IDENTITY = "GITOPS_SSH_IDENTITY"
 _WITH_CONTENT = ("file", "unit")
 _AT_ONCE = 16
 _LABEL = 14
@@ -96,7 +95,7 @@ def describe(options: argparse.Namespace) -> int:
     items = [_default_item(name, each) for each in options.item]
     problems = Diagnostics()
     found: list[dict[str, Any]] = []
-    with open_channel(declared.hosts[name], declared.hosts, _login()) as channel:
+    with open_channel(declared.hosts[name], declared.hosts, ssh_login(os.environ)) as channel:
         facts = probe(channel, items, HostOwner("", declared.cluster))
         for each in items:
             file = each.type in _WITH_CONTENT and not is_private(each, facts)
@@ -194,7 +193,7 @@ def _read_all(
 ) -> Iterator[tuple[str, HostFacts | None, Diagnostics]]:
     """Read the named host or all of them, several at once, and yield their facts or their problems, by name."""
     names = sorted(declared.hosts) if name is None else [_named(declared, name)]
-    login = _login()
+    login = ssh_login(os.environ)
 
     def read(each: str) -> tuple[str, HostFacts | None, Diagnostics]:
         from gitops.hosts.channel import open_channel
@@ -214,13 +213,6 @@ def _read_all(
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         yield from pool.map(read, names)
-
-
-def _login() -> SshLogin:
-    from gitops.hosts.ssh_config import SshLogin
-
-    identity = os.environ.get(_IDENTITY) or None
-    return SshLogin(identity=None if identity is None else os.path.abspath(identity))  # noqa: PTH100 - links stay
 
 
 def _show(options: argparse.Namespace, lines: list[str], form: Mapping[str, Any], problems: Diagnostics) -> int:

@@ -489,6 +489,13 @@ class Code(StrEnum):
     HOST_NOT_READY = "host_not_ready"
     HOST_CHANGE_REVERTED = "host_change_reverted"
     HOST_ITEM_MISSING = "host_item_missing"
+    HOST_UNMANAGED = "host_unmanaged"
+    HOST_MODIFIED = "host_modified"
+    HOST_WRONG_TYPE = "host_wrong_type"
+    HOST_UNREADABLE = "host_unreadable"
+    HOST_IDENTITY_CHANGED = "host_identity_changed"
+    HOST_SECRET_UNAVAILABLE = "host_secret_unavailable"
+    HOST_CHECK_UNSUPPORTED = "host_check_unsupported"
 
 
 class CodeEntry(NamedTuple):

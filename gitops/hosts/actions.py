@@ -50,7 +50,7 @@ def take_over(owner: HostOwner, sequence: int, run: str, key: bytes, *, patience
     inner, outer = pads(key)
     variables = {
         **owner.variables,
-        "owner": compact({"repository": owner.repository, "cluster": owner.cluster}).decode(),
+        "owner": owner_text(owner),
         "sequence": sequence,
         "run": run,
         "patience": patience_s,
@@ -59,6 +59,11 @@ def take_over(owner: HostOwner, sequence: int, run: str, key: bytes, *, patience
         "size_outer": len(outer),
     }
     return Script(FIND_STATE + shell.COMMON + shell.FENCE, variables, [key, inner, outer], 2 * patience_s + _MORE_S)
+
+
+def owner_text(owner: HostOwner) -> str:
+    """Return the text of the file on a host that says to which cluster it belongs."""
+    return compact({"repository": owner.repository, "cluster": owner.cluster}).decode()
 
 
 def confirm(turn: Turn) -> Script:
@@ -173,8 +178,11 @@ def reload_units(turn: Turn) -> Script:
     return _script(_OTHERS + shell.RELOAD, "reload", 60, turn, {})
 
 
-def change_service(item: Item, turn: Turn, *, recorded: bool, remove: bool = False) -> Script:
-    """Return the script that enables, starts, restarts or stops a unit. `recorded` means that an earlier run applied it."""
+def change_service(item: Item, turn: Turn, *, restarts: bool, remove: bool = False) -> Script:
+    """Return the script that enables, starts, restarts or stops a unit.
+
+    With `restarts`, a running unit is restarted if it may have started with earlier files. Otherwise it is only adopted.
+    """
     stated = item.attributes
     enabled = stated["enabled"]
     variables = {
@@ -184,7 +192,7 @@ def change_service(item: Item, turn: Turn, *, recorded: bool, remove: bool = Fal
         "on_change": stated["on_change"],
         "triggers": "\n".join(trigger_paths(item)),
         "settle": stated["settle_s"] * 10,
-        "changed": "yes" if recorded else "",
+        "changed": "yes" if restarts else "",
         "remove": "yes" if remove else "",
     }
     return _script(_OTHERS + shell.SERVICE, "service", item.timeout_s, turn, variables)

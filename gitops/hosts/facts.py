@@ -84,7 +84,7 @@ class UserFact(NamedTuple):
 
 
 class UnitFact(NamedTuple):
-    """A unit of systemd, by the properties of `systemctl show`."""
+    """A unit of systemd, by the properties of `systemctl show`. `ends` means that it is inactive after it has run its program."""
 
     load: str
     active: str
@@ -93,6 +93,7 @@ class UnitFact(NamedTuple):
     needs_reload: bool
     invocation: str
     result: str
+    ends: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +104,7 @@ class HostFacts:
     `machine` is the digest of the machine id, with the host's key once it has one. `missing_tools` are programs that the
     actions need. `owner` and `fence` are the files of the state folder, empty before its first use. `markers` are the
     markers of services, by unit, as their last start left them, and `current` as a start now would leave them. `unfinished`
-    are intents without a result.
+    are intents without a result. `key` is the key of the host's digests, if the probe asked for it.
     """
 
     system: Mapping[str, str]
@@ -122,6 +123,7 @@ class HostFacts:
     users: Mapping[str, UserFact] = field(default_factory=lambda: MappingProxyType({}))
     groups: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     units: Mapping[str, UnitFact] = field(default_factory=lambda: MappingProxyType({}))
+    key: bytes = field(default=b"", repr=False)
     owner: str = ""
     fence: str = ""
     markers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -182,6 +184,7 @@ def read_facts(sections: Mapping[str, bytes], units: Sequence[str]) -> HostFacts
         users=part("users", _read_users, {}),
         groups=part("groups", _read_groups, {}),
         units=part("units", lambda data: _read_units(data, units), {}),
+        key=sections.get("key", b""),
         owner=_text(sections["owner"]).strip(),
         fence=_text(sections["fence"]).strip(),
         markers=part("markers", lambda data: dict(_rows(data, 2)), {}),
@@ -282,5 +285,6 @@ def _read_units(data: bytes, names: Sequence[str]) -> dict[str, UnitFact]:
             stated["NeedDaemonReload"] == "yes",
             stated.get("InvocationID", ""),
             stated.get("Result", ""),
+            stated.get("Type") == "oneshot" and stated.get("RemainAfterExit") == "no",
         )
     return found

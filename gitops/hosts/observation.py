@@ -109,8 +109,11 @@ def _service(item: Item, facts: HostFacts) -> ObservedItem:
     enabled: Any = "masked" if "masked" in (found.file, found.load) else found.file == "enabled"
     if found.file in _NEITHER and stated["enabled"] != "masked":
         enabled = stated["enabled"]
-    outdated = item.id in facts.markers and facts.markers[item.id] != facts.current.get(item.id)
-    running = "running" if found.active in ("active", "reloading", "activating") else "stopped"
+    marker = facts.markers.get(item.id)
+    # Without a marker, an interrupted run may have written files that the service has not read.
+    outdated = marker != facts.current.get(item.id) if marker is not None else bool(facts.fence)
+    ended_well = found.ends and marker is not None and (found.active, found.result) == ("inactive", "success")
+    running = "running" if ended_well or found.active in ("active", "reloading", "activating") else "stopped"
     if running == "running" and outdated and stated["on_change"] != "none":
         running = "running with earlier files"
     observed: dict[str, Any] = {

@@ -109,8 +109,10 @@ xargs -0 -r -a groups getent group
 section units
 if [ -d /run/systemd/system ]; then
     xargs -0 -r -a units systemctl show \
-        --property=LoadState,ActiveState,SubState,UnitFileState,NeedDaemonReload,InvocationID,Result --
+        --property=LoadState,ActiveState,SubState,UnitFileState,NeedDaemonReload,InvocationID,Result,Type,RemainAfterExit --
 fi
+section key
+if [ -n "$with_key" ]; then cat "$state/key" 2>/dev/null; fi
 section owner
 cat "$state/owner.json" 2>/dev/null
 section fence
@@ -152,12 +154,12 @@ class HostOwner:
         return {"root": STATE_FOLDER, "cluster": self.folder}
 
 
-def probe(channel: Channel, items: Sequence[Item], owner: HostOwner) -> HostFacts:
-    """Return what a host has in place of these items, which are its own.
+def probe(channel: Channel, items: Sequence[Item], owner: HostOwner, *, with_key: bool = False) -> HostFacts:
+    """Return what a host has in place of these items, which are its own. `with_key` also asks for the key of its digests.
 
     Raises GitopsError as `Channel.run` does, and `host_answer_invalid` if the host doesn't say what it is.
     """
-    script, units = probe_script(items, owner)
+    script, units = probe_script(items, owner, with_key=with_key)
     try:
         return read_facts(channel.run(script), units)
     except (ValueError, KeyError) as error:
@@ -165,7 +167,7 @@ def probe(channel: Channel, items: Sequence[Item], owner: HostOwner) -> HostFact
         raise RemoteError(Code.HOST_ANSWER_INVALID, detail, path=f"host.{channel.host}") from error
 
 
-def probe_script(items: Sequence[Item], owner: HostOwner) -> tuple[Script, Sequence[str]]:
+def probe_script(items: Sequence[Item], owner: HostOwner, *, with_key: bool = False) -> tuple[Script, Sequence[str]]:
     """Return the script of a probe, and the units that it asks for, in order."""
     paths = [(each, each.path) for each in items if each.path is not None]
     files = [(each, path) for each, path in paths if each.type in (ItemType.FILE, ItemType.ENV, ItemType.UNIT)]
@@ -182,7 +184,8 @@ def probe_script(items: Sequence[Item], owner: HostOwner) -> tuple[Script, Seque
         "triggers": "".join(f"{each.id}\n{_paths(each)}\n" for each in items if each.type is ItemType.SERVICE).encode(),
     }
     lengths = {name: len(content) for name, content in tables.items()}
-    return Script(_SCRIPT, {**lengths, **owner.variables, "tools": TOOLS}, list(tables.values()), PROBE_S), units
+    variables = {**lengths, **owner.variables, "tools": TOOLS, "with_key": "yes" if with_key else ""}
+    return Script(_SCRIPT, variables, list(tables.values()), PROBE_S), units
 
 
 def _ids(items: Iterable[Item], type_: ItemType) -> list[str]:

@@ -5,22 +5,24 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from itertools import count
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
-from gitops.cluster.hosts.compare import ObservedItem, Sight
-from gitops.cluster.hosts.port import HostStep
+from gitops.cluster.hosts.compare import ObservedItem, Sight, differing
+from gitops.cluster.hosts.port import RECORD, HostStep, SeenHost
 from gitops.cluster.model.address import Address, item_address
 from gitops.cluster.model.change import Action
 from gitops.cluster.model.host import Connection, Item, ItemType, env_file
 from gitops.cluster.model.plan import FENCE, PACKAGES, RELOAD, NodeOutcome, NodeResult
-from gitops.core.codes import Code
+from gitops.core.codes import Code, remedy
 from gitops.core.diagnostics import Diagnostic, Diagnostics, Severity
 from gitops.core.errors import GitopsError
+from gitops.core.redact import Redactor, Secret
 from gitops.hosts import actions
 from gitops.hosts.channel import Channel, open_channel
-from gitops.hosts.facts import HostFacts, PathFact
+from gitops.hosts.facts import HostFacts, PathFact, keyed_digest
 from gitops.hosts.observation import observe
 from gitops.hosts.perform import ActionResult, perform
 from gitops.hosts.probe import HostOwner, probe
@@ -65,8 +67,8 @@ class HostProvider:
         self._channels: dict[str, Channel] = {}
         self._closing = ExitStack()
         self._before: dict[Address, str] = {}
-        self.facts: dict[str, HostFacts] = {}
-        """What each host that was probed says about itself."""
+        self._installed: dict[Address, ObservedItem] = {}
+        self._redacted: list[Secret] = []
 
     def __enter__(self) -> Self:
         return self
@@ -76,24 +78,41 @@ class HostProvider:
     ) -> None:
         self._closing.close()
 
-    def probe(self, connection: Connection, items: Sequence[Item]) -> Mapping[Address, ObservedItem]:
+    def probe(self, connection: Connection, items: Sequence[Item]) -> SeenHost:
         """Return what the host has in place of these items, in one round trip. Raises GitopsError.
 
         A later change of an item is refused by the host if the item is no longer as it was seen here.
         """
-        facts = probe(self._channel(connection), items, self._owner)
+        facts = probe(self._channel(connection), items, self._owner, with_key=any(each.secrets for each in items))
+        place = f"host.{connection.name}"
         if not facts.is_supported:
             name = facts.system.get("PRETTY_NAME", "an unknown system")
             detail = f"the host runs {name}; only Debian and its relatives are supported"
-            raise GitopsError(Code.HOST_UNSUPPORTED, detail, path=f"host.{connection.name}")
-        found = {item_address(each.host, each.type, each.id): observe(each, facts) for each in items}
+            raise GitopsError(Code.HOST_UNSUPPORTED, detail, path=place)
+        if facts.owner not in ("", actions.owner_text(self._owner)):
+            raise GitopsError(
+                Code.HOST_OWNED_BY_OTHER, f"the host belongs to another cluster: {facts.owner}", path=place
+            )
+        found = {_address(each): self._compared(each, observe(each, facts), facts) for each in items}
         with self._guard:
-            self.facts[connection.name] = facts
             for each in items:
                 if each.path is not None and found[_address(each)].sight is not Sight.UNREADABLE:
                     there = facts.paths[each.path]
                     self._before[_address(each)] = there.before if isinstance(there, PathFact) else actions.ABSENT
-        return found
+        return SeenHost(found, _record(facts))
+
+    def _compared(self, item: Item, found: ObservedItem, facts: HostFacts) -> ObservedItem:
+        """Return what was seen of an item, with its secrets compared by the keyed digest of the whole content."""
+        if not item.secrets or found.sight is not Sight.PRESENT or item.attributes.get("create_only"):
+            return found
+        try:
+            content = self._content(item, lambda _: b"")
+        except GitopsError as error:
+            return ObservedItem(Sight.UNREADABLE, detail=error.detail)
+        if facts.key and found.attributes.get("keyed") == keyed_digest(facts.key, content):
+            return found
+        changed = "secrets" if item.type is ItemType.ENV else "content"
+        return replace(found, attributes={**found.attributes, changed: "another value"})
 
     def act(self, step: HostStep) -> NodeResult:
         """Carry out one step. A lost connection whose result stays unknown is INDETERMINATE."""
@@ -107,13 +126,16 @@ class HostProvider:
             confirm_s=0 if step.confirm is None else self._confirm_s,
         )
         try:
+            if step.item is not None and step.item.type is ItemType.PACKAGE and step.action is not Action.DELETE:
+                return self._installed_result(step, step.item)
             script = self._script(step, turn)
             if script is None:
                 return NodeResult(place, NodeOutcome.UNCHANGED)
             result = perform(self._channel(step.connection), script, self._wait)
+            facts = self._after(step) if result.done else {}
             kept = step.confirm is None or not result.begun or self._confirm(step.connection, turn)
         except GitopsError as error:
-            problems.add_error(error)
+            problems.add(error.code, error.path or place, self._redact(error.detail), fix=error.fix)
             lost = error.code in (Code.HOST_CONNECTION_LOST, Code.HOST_TIMED_OUT)
             outcome = NodeOutcome.INDETERMINATE if lost else NodeOutcome.FAILED
             return NodeResult(place, outcome, tuple(problems))
@@ -121,7 +143,36 @@ class HostProvider:
             detail = f"over a new connection, {step.confirm} did not let the change be confirmed; it was taken back"
             problems.add(Code.HOST_CHANGE_REVERTED, place, detail)
             return NodeResult(place, NodeOutcome.FAILED, tuple(problems))
-        return _node_result(place, result)
+        return self._node_result(place, result, facts)
+
+    def _installed_result(self, step: HostStep, item: Item) -> NodeResult:
+        """Return whether a package is as declared after the call of the package manager that was for it."""
+        with self._guard:
+            found = self._installed.pop(_address(item), None)
+        found = found or self.probe(step.connection, [item]).items[_address(item)]
+        if found.sight is Sight.PRESENT and not (wrong := differing(item, found)):
+            return NodeResult(step.node.id, NodeOutcome.DONE)
+        problems = Diagnostics()
+        what = "is missing" if found.sight is Sight.ABSENT else f"differs: {', '.join(wrong)}"
+        problems.add(Code.HOST_ACTION_FAILED, step.node.id, f"the package manager has run, and the package {what}")
+        return NodeResult(step.node.id, NodeOutcome.FAILED, tuple(problems))
+
+    def _after(self, step: HostStep) -> dict[str, object]:
+        """Look at what a step has done. Return the facts of its result. Raises GitopsError."""
+        if step.node.kind == FENCE:
+            return {RECORD: self.probe(step.connection, []).record}
+        if step.node.kind == PACKAGES:
+            seen = self.probe(step.connection, step.members)
+            with self._guard:
+                self._installed.update(seen.items)
+        if step.node.kind == PACKAGES or (step.item is not None and step.item.type is ItemType.USER):
+            # Packages bring files, and users a home. What was absent before is looked at again.
+            host = f"host.{step.connection.name}."
+            with self._guard:
+                for address in [each for each in self._before if each.startswith(host)]:
+                    if self._before[address] == actions.ABSENT:
+                        del self._before[address]
+        return {}
 
     def _channel(self, connection: Connection) -> Channel:
         with self._guard:
@@ -162,14 +213,13 @@ class HostProvider:
             return None
         match item.type:
             case ItemType.PACKAGE:
-                # Packages are installed by the batch before; this step is only for those that are removed.
-                return actions.change_packages([item], turn, remove=True) if remove else None
+                return actions.change_packages([item], turn, remove=True)
             case ItemType.GROUP:
                 return actions.change_group(item, turn, remove=remove)
             case ItemType.USER:
                 return actions.change_user(item, turn, remove=remove)
             case ItemType.SERVICE:
-                return actions.change_service(item, turn, recorded=step.before is not None, remove=remove)
+                return actions.change_service(item, turn, restarts=step.restarts, remove=remove)
             case ItemType.READY:
                 return None if remove else actions.await_ready(item, turn)
         before = self._seen(step.connection, item)
@@ -179,7 +229,7 @@ class HostProvider:
             return actions.link(item, before, turn)
         if item.type is ItemType.DIRECTORY:
             return actions.make_directory(item, before, turn)
-        return actions.write(item, self._content(step, item), before, turn)
+        return actions.write(item, self._content(item, step.content), before, turn)
 
     def _seen(self, connection: Connection, item: Item) -> str:
         """Return what was seen at an item's path. Asks the host if this run hasn't yet. Raises GitopsError."""
@@ -187,21 +237,44 @@ class HostProvider:
             known = self._before.pop(_address(item), None)
         if known is not None:
             return known
-        found = self.probe(connection, [item])[_address(item)]
+        found = self.probe(connection, [item]).items[_address(item)]
         with self._guard:
             known = self._before.pop(_address(item), None)
         if known is None:
             raise GitopsError(Code.HOST_ACTION_FAILED, found.detail, path=_address(item))
         return known
 
-    def _content(self, step: HostStep, item: Item) -> bytes:
+    def _content(self, item: Item, content: Callable[[str], bytes]) -> bytes:
+        """Return the bytes of an item. `content` returns those that the folder has, by their digest. Raises GitopsError."""
         values = {name: self._secrets(name, item.host) for name in item.secrets}
+        with self._guard:
+            self._redacted += [Secret(name, value.decode("utf-8", "replace").strip()) for name, value in values.items()]
         if item.type is ItemType.ENV:
             stated = item.attributes
             secret = {key: _one_line(values[name], name, item) for key, name in stated["secrets"].items()}
             return env_file({**stated["set"], **secret})
         stated = item.attributes["content"]
-        return values[stated["secret"]] if "secret" in stated else step.content(stated["sha256"])
+        return values[stated["secret"]] if "secret" in stated else content(stated["sha256"])
+
+    def _redact(self, text: str) -> str:
+        """Return text from a host without the values of secrets, which a program there may have printed."""
+        with self._guard:
+            return Redactor(self._redacted)(text)
+
+    def _node_result(self, place: str, result: ActionResult, facts: dict[str, object]) -> NodeResult:
+        outcome = NodeOutcome.DONE if result.done else NodeOutcome.FAILED
+        if result.code is None:
+            return NodeResult(place, outcome, facts=facts)
+        severity = Severity.WARNING if result.done else Severity.ERROR
+        fix = remedy(result.code, place)
+        found = Diagnostic(result.code, severity, place, self._redact(result.detail), fix=fix)
+        return NodeResult(place, outcome, (found,), facts=facts)
+
+
+def _record(facts: HostFacts) -> Mapping[str, Any]:
+    system = facts.system
+    version = " ".join(filter(None, (system.get("ID"), system.get("VERSION_ID"))))
+    return {"os": version, "architecture": facts.architecture, "machine": facts.machine}
 
 
 def _address(item: Item) -> Address:
@@ -211,18 +284,11 @@ def _address(item: Item) -> Address:
 def _one_line(value: bytes, name: str, item: Item) -> str:
     """Return a secret's value for an env file. Raises GitopsError `host_env_invalid`, whose text doesn't contain it."""
     try:
-        text = value.decode()
+        # A file or a program usually ends its text with a line break.
+        text = value.decode().removesuffix("\n")
     except UnicodeDecodeError:
         text = "\0"
     if {"\n", "\r", "\0"} & set(text):
         detail = f"the secret {name} is not one line of text, so no variable can have it"
         raise GitopsError(Code.HOST_ENV_INVALID, detail, path=_address(item))
     return text
-
-
-def _node_result(place: str, result: ActionResult) -> NodeResult:
-    outcome = NodeOutcome.DONE if result.done else NodeOutcome.FAILED
-    if result.code is None:
-        return NodeResult(place, outcome)
-    severity = Severity.WARNING if result.done else Severity.ERROR
-    return NodeResult(place, outcome, (Diagnostic(result.code, severity, place, result.detail),))

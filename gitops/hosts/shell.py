@@ -438,6 +438,8 @@ change() {
     fail host_unit_failed "systemctl $1: $(tail -c 500 "$output"); result $(property Result)"
 }
 begin
+# An interrupted run may not have come to it.
+[ "$(property NeedDaemonReload)" != yes ] || change daemon-reload
 if [ -n "$remove" ]; then
     if [ "$(property LoadState)" != not-found ]; then
         change stop "$unit"

@@ -18,6 +18,7 @@ from gitops.cluster.config.checkout import without_cluster
 from gitops.cluster.config.gitops_yaml import CONFIG_FILE, BotConfig, ClusterRule, parse_bot_config
 from gitops.cluster.config.sound import ComparedFolder, ContentTree, LedgerGraphs, changed_paths, require_plain
 from gitops.cluster.config.trust_root import trust_root
+from gitops.cluster.hosts.port import OpenHosts
 from gitops.cluster.ledger.chain import LEDGERS, VerifiedEntry, ledger_ref, newest_entries
 from gitops.cluster.ledger.port import LedgerStore, LedgerView
 from gitops.cluster.ledger.schemas import recorded_schema
@@ -66,7 +67,7 @@ class Repository(ABC):
 
     `default_ref` is the full name of the branch with `gitops.yaml`. `cache` has the lifetime of this object, so that a
     run that plans many requests compiles their common files only once. `forge_kind` is the kind of forge in use, empty
-    if unknown. `open_target` is passed to workspaces.
+    if unknown. `open_target` and `open_hosts` are passed to workspaces.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class Repository(ABC):
         self.cache: CompileCache | None = None
         self.forge_kind = ""
         self.open_target: OpenTarget | None = None
+        self.open_hosts: OpenHosts | None = None
 
     @abstractmethod
     def stores(self, rule: ClusterRule, storage: str | None, home: str) -> Stores:
@@ -642,6 +644,7 @@ class ClusterAt:
             accepted_schema=lambda graph, digest: repository.accepted_schema(graph, digest, position.head),
             faults=repository.faults,
             open_target=repository.open_target,
+            open_hosts=repository.open_hosts,
             hints=None if repository.cache is None else Hints(tree, repository.cache),
             vouched=position.vouched(tree, repository.compiler(), self.plain),
             undoes=self.undoes,

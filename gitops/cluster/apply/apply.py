@@ -9,7 +9,8 @@
 graph, otherwise its end. 9. Roll back the staged changes of a failed atomic run. 10. Report. 11. Bring the rows of strategies on
 their targets in line with the ledger.
 
-A plan with several changes that cannot be rolled back is applied in parts, each as a separate changeset, until one fails.
+A plan with several changes that cannot be rolled back is applied in parts, each as a separate changeset, until one fails. In
+an atomic apply, hosts are a part of their own, which is applied best-effort.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from dataclasses import replace
 from gitops.cluster.apply.adopt import adopt_former
 from gitops.cluster.apply.carry_out import Ended, run_atomic, run_best_effort
 from gitops.cluster.apply.entries import announced_debts, check_debts, settle_debts
+from gitops.cluster.apply.hosts import reaching_hosts
 from gitops.cluster.apply.projection import project
 from gitops.cluster.apply.recover import GoingOn, abandon, next_fence, recover, settle_interrupted
 from gitops.cluster.apply.run import Run, announce, make_intents
@@ -31,7 +33,7 @@ from gitops.cluster.model.change import Change, Disposition, Reason
 from gitops.cluster.model.changeset import ChangesetState, EventDraft, Member
 from gitops.cluster.model.outcome import ApplyOutcome
 from gitops.cluster.model.plan import ExecutionGraph, NodeResult, Plan, SameTexts
-from gitops.cluster.plan.classes import atomic_graph, graphs_of_parts, part_of
+from gitops.cluster.plan.classes import atomic_graph, graphs_of_parts, has_work, part_of, split_hosts
 from gitops.cluster.plan.landing import warn_of_lost_graphs
 from gitops.cluster.plan.leftovers import Interrupted, with_used
 from gitops.cluster.plan.plan import plan_session
@@ -58,6 +60,11 @@ def _apply(current: Session) -> ApplyOutcome:
         return report(current)
     if (waits := adopt_former(current)) or not settle_debts(current):
         return report(current, waits)
+    with reaching_hosts(current):
+        return _apply_parts(current)
+
+
+def _apply_parts(current: Session) -> ApplyOutcome:
     earlier: ApplyOutcome | None = None
     part = Part()
     while True:
@@ -169,8 +176,8 @@ def make_run(
 ) -> tuple[Run, Part]:
     """Return the run for a plan part, or for the part of a changeset that is resumed. Writes nothing."""
     whole, accepted, swept = planned.whole, planned.accepted, planned.swept
-    workspace, atomic = current.workspace, current.workspace.atomic or resumed is not None
-    plan, part = _choose(whole, part, resumed, atomic=atomic)
+    workspace = current.workspace
+    plan, part, atomic = _choose(current, whole, part, resumed)
     owed = announced_debts(accepted.announced, swept.consumed)
     graph = plan.graph if not atomic else atomic_graph(plan.graph if resumed is None else _as_recorded(plan, resumed))
     run = Run(
@@ -215,16 +222,27 @@ def may_begin(current: Session, planned: Planned, moving: Collection[str] | None
     return all(problem.severity is not Severity.ERROR for problem in list(current.problems)[planned.before :])
 
 
-def _choose(whole: Plan, part: Part, resumed: Interrupted | None, *, atomic: bool) -> tuple[Plan, Part]:
-    """Return the part of a plan to apply: the first one, unless an interrupted run was applying a different part."""
-    if not atomic:
-        return whole, Part(1, 1)
-    graphs = graphs_of_parts(whole)
+def _choose(current: Session, whole: Plan, part: Part, resumed: Interrupted | None) -> tuple[Plan, Part, bool]:
+    """Return the part of a plan to apply, and whether it is applied atomically.
+
+    It is the first part, unless an interrupted run was applying a different one.
+    """
     if resumed is not None:
         number, of = (int(each) for each in resumed.record.part.split("/"))
-        return resumed.part(whole), Part(number, of)
-    of = max(part.of, part.number + max(0, len(graphs) - 1))
-    return (part_of(whole, graphs[0]) if len(graphs) > 1 else whole), Part(part.number, of)
+        return resumed.part(whole), Part(number, max(of, number + has_work(split_hosts(whole)[1]))), True
+    if not current.workspace.atomic:
+        return whole, Part(1, 1), False
+    rest, hosts = split_hosts(whole)
+    with_hosts, graphs = has_work(hosts), graphs_of_parts(rest)
+    if with_hosts and (part.number == 1 if current.workspace.hosts_first else not has_work(rest)):
+        left = has_work(rest) and current.workspace.hosts_first
+        alone = hosts if left or part.number > 1 else whole
+        return alone, Part(part.number, max(part.of, part.number + (max(1, len(graphs)) if left else 0))), False
+    after = with_hosts and not current.workspace.hosts_first
+    of = max(part.of, part.number + max(0, len(graphs) - 1) + after)
+    # Changes of hosts that wait are only reported.
+    chosen = part_of(rest, graphs[0]) if len(graphs) > 1 else rest if after else whole
+    return chosen, Part(part.number, of), True
 
 
 def _as_recorded(plan: Plan, resumed: Interrupted) -> ExecutionGraph:

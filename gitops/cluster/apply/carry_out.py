@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
+from gitops.cluster.apply.hosts import HostNodes, host_count, is_on_host
 from gitops.cluster.apply.land import prepare_write, settle_run, settled_intents
 from gitops.cluster.apply.projection import check_target
 from gitops.cluster.apply.provider import ClusterProvider
@@ -61,7 +62,7 @@ from gitops.core.errors import BugError, ConflictError, GitopsError, RemoteError
 def carry_out(
     run: Run,
     *,
-    act: Callable[[ExecNode, Change], NodeResult] | None = None,
+    act: Callable[[ExecNode, Change | None], NodeResult] | None = None,
     results: dict[str, NodeResult] | None = None,
     at_barrier: Callable[[ExecNode], NodeResult] | None = None,
     armed: Collection[str] = (),
@@ -69,12 +70,12 @@ def carry_out(
 ) -> tuple[NodeResult, ...]:
     """Run an execution graph. Return one result per node, in plan order.
 
-    `act` executes a node, by default with the provider. `results` receives the result of each node when it has ended.
-    `at_barrier` handles barriers for `run_graph`. `armed` are operations whose intents are already durable, and `sound`
-    is the outcome of a target check that finds no problem.
+    `act` executes a node, by default with the provider or on a host; steps between changes of a host have no change.
+    `results` receives the result of each node when it has ended. `at_barrier` handles barriers for `run_graph`. `armed` are
+    operations whose intents are already durable, and `sound` is the outcome of a target check that finds no problem.
     """
     current, workspace = run.session, run.session.workspace
-    act = act or ClusterProvider(current, run.intents, armed).apply
+    act = act or _nodes_of(run, armed)
     changes = {change.address: change for change in run.plan.changes}
     crashed: list[str] = []
 
@@ -84,14 +85,15 @@ def carry_out(
         elif node.kind == TARGET:
             result = check_target(current, node, sound=sound, atomic=run.atomic)
         else:
-            result = act(node, changes[node.address])
+            result = act(node, changes.get(node.address))
         if result.facts.get(CRASHED):
             crashed.append(node.id)
         if results is not None:
             results[node.id] = result
         return result
 
-    log, workers, fail_fast = RunLog(), workspace.workers or current.opened.workers, workspace.fail_fast or run.atomic
+    log, fail_fast = RunLog(), workspace.fail_fast or run.atomic
+    workers = workspace.workers or max(current.opened.workers, host_count(run))
     run.journal.run = log.record
     return run_graph(
         run.graph,
@@ -110,6 +112,19 @@ def carry_out(
         recoveries={name: intent.operation_id for name, intent in run.intents.items()},
         facts={"plan_digest": run.plan.digest, "direction": "up"},
     )
+
+
+def _nodes_of(run: Run, armed: Collection[str]) -> Callable[[ExecNode, Change | None], NodeResult]:
+    provider, hosts = ClusterProvider(run.session, run.intents, armed), HostNodes(run)
+
+    def act(node: ExecNode, change: Change | None) -> NodeResult:
+        if is_on_host(node):
+            return hosts.act(node, change)
+        if change is None:
+            raise BugError(f"the node {node.id} has no change")
+        return provider.apply(node, change)
+
+    return act
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@
 3. Predict the settlement of an interrupted run.
 4. Plan as an apply does; stop if there is an open debt.
 5. Run the execution graph with the scheduler of an apply. A node only asks its graph whether it would refuse; a barrier
-   is passed.
+   is passed. Hosts are read for the plan, and nothing is done there.
 6. Settle the results as an apply does, and report.
 
 A plan that is applied in parts is planned again after each part, from the state that the part would write.
@@ -32,6 +32,7 @@ from gitops.cluster.apply.apply import (
     same_texts_of,
 )
 from gitops.cluster.apply.carry_out import Ended, carry_out
+from gitops.cluster.apply.hosts import reaching_hosts
 from gitops.cluster.apply.land import settle_run
 from gitops.cluster.apply.run import Run
 from gitops.cluster.model.change import Change, Disposition, Effect
@@ -62,6 +63,11 @@ def dry_run(workspace: Workspace) -> ApplyOutcome:
 def _dry_run(current: Session) -> ApplyOutcome:
     if not current.ready or not may_apply(current):
         return replace(report(current), dry_run=())
+    with reaching_hosts(current):
+        return _rehearse(current)
+
+
+def _rehearse(current: Session) -> ApplyOutcome:
     if waits := waiting_adoption(current):
         return replace(report(current, waits), dry_run=())
     # An apply reads its graphs, wherever they are stored.
@@ -133,9 +139,9 @@ def _carry_out(run: Run, foreseen: Foreseen, started: list[ExecNode]) -> Ended:
     return _settle(run, results)
 
 
-def _look(node: ExecNode, change: Change, refusal: GitopsError | None) -> NodeResult:
+def _look(node: ExecNode, change: Change | None, refusal: GitopsError | None) -> NodeResult:
     """Return the predicted result of a node, without any effect. It fails if its graph would refuse the change."""
-    if refusal is None:
+    if refusal is None or change is None:
         return NodeResult(node.id, NodeOutcome.DRY_RUN)
     problems = Diagnostics()
     # A restore keeps the code of the graph.

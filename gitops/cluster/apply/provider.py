@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 
-from gitops.cluster.model.address import Kind, of_kind, schema_address
+from gitops.cluster.model.address import Kind, schema_address
 from gitops.cluster.model.change import Action, Change
 from gitops.cluster.model.kinds import rules_of
 from gitops.cluster.model.ledger import Intent
@@ -44,7 +44,6 @@ class ClusterProvider:
         self._workspace = session.workspace
         self._stores = session.opened
         self._resources = session.desired.resources
-        self._hosts = {each.name for each in of_kind(self._resources, Kind.HOST) if each.item is None}
         self._intents = intents
         self._armed = armed
 
@@ -65,8 +64,6 @@ class ClusterProvider:
                 self._delete(node, change.address.name, facts)
             elif kind is Kind.RESTORE and action is not Action.DELETE:
                 self._restore(node, change, facts)
-            elif change.address.item is not None and change.address.host in self._hosts:
-                raise BugError(f"{change.address} is to be applied, and no provider for hosts carries it out")
             elif rules_of(change.address).catalog_suffix and action is not Action.DELETE:
                 resource = self._resources[change.address]
                 self._stores.ledger.put_blob(resource.address, resource.content or b"")

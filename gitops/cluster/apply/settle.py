@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from gitops.cluster.model.address import Address, Kind, graph_address, of_kind, schema_address
+from gitops.cluster.hosts.port import RECORD
+from gitops.cluster.model.address import Address, Kind, graph_address, host_address, of_kind, schema_address
 from gitops.cluster.model.approval import Approval
 from gitops.cluster.model.change import Action, Change, Disposition, Reason, Seen
 from gitops.cluster.model.compute import intended_rows, read_strategy
 from gitops.cluster.model.kinds import rules_of
 from gitops.cluster.model.ledger import AppliedResource, LedgerState, Status, StatusRecord
-from gitops.cluster.model.plan import REFUSED, ApprovalRequirement, NodeOutcome, NodeResult, Plan
+from gitops.cluster.model.plan import FENCE, REFUSED, ApprovalRequirement, NodeOutcome, NodeResult, Plan
 from gitops.cluster.model.resource import DesiredState, edges_near
 from gitops.cluster.plan.draft import StateDraft
 from gitops.cluster.plan.landing import PENDING, left_out
@@ -49,7 +50,7 @@ def settle(
     for node in plan.graph.nodes:
         if node.id in by_node:
             diagnostics.extend(by_node[node.id].diagnostics)
-    failures: dict[Address, Reason] = {}
+    failures = _failed_on_hosts(plan.changes, by_node)
     for change in plan.changes:
         moving, result = rules_of(change.address).operation(change.action), by_node.get(change.address)
         if moving is None or moving.failed is None or result is None or result.outcome.succeeded:
@@ -60,17 +61,24 @@ def settle(
         if moving.skipped is not None and result.blocked_by:
             diagnostics.add(moving.skipped, change.address, f"not tried because of {result.blocked_by}")
     changes = _demote(plan.changes, failures, by_node, desired, state)
+    told: set[tuple[str, str]] = set()
     for change in changes:
-        if (left := left_out(change)) is not None:
+        left = left_out(change)
+        # One host that cannot be reached is one problem, however many items it has.
+        if left is not None and (left.code, left.path) not in told:
+            told.add((left.code, left.path))
             diagnostics.add_error(left)
     publishable = not any(
         by_node[c.address].outcome.failed
         for c in plan.changes
-        if rules_of(c.address).catalog_suffix and c.address in by_node
+        if rules_of(c.address).catalog_suffix and c.address.kind is not Kind.HOST and c.address in by_node
     )
     granted = {r.resource: r for r in plan.approvals_required if r.satisfied}
     next_state, consumed = _next_state(changes, desired, state, granted, by_node, at=at, actor=actor)
-    reached = not diff(desired, next_state)
+    next_state = _with_hosts(next_state, by_node, at)
+    # A repeated change of an item that failed leaves the record as it was.
+    stuck = any(c.before == c.after and c.address.host and c.disposition is not Disposition.APPLIED for c in changes)
+    reached = not stuck and not diff(desired, next_state)
     if reached:
         next_state = replace(next_state, config_digest=desired.config_digest)
     trust = [c.disposition is Disposition.APPLIED for c in changes if c.address.kind is Kind.TRUST]
@@ -85,6 +93,26 @@ def settle(
         rules_wait=waits,
         diagnostics=diagnostics,
     )
+
+
+def _failed_on_hosts(changes: Sequence[Change], results: Mapping[str, NodeResult]) -> dict[Address, Reason]:
+    """Return the items whose change was attempted on a host and failed. The next apply compares them again."""
+    ended = (NodeOutcome.FAILED, NodeOutcome.INDETERMINATE)
+    return {
+        c.address: Reason.HOST_CHANGE_FAILED
+        for c in changes
+        if c.address.kind is Kind.HOST and c.address in results and results[c.address].outcome in ended
+    }
+
+
+def _with_hosts(state: LedgerState, results: Mapping[str, NodeResult], at: str) -> LedgerState:
+    """Return the state with what the run found out about the machines that it took over."""
+    found: dict[Address, Mapping[str, object]] = {}
+    for name, result in results.items():
+        record, host = result.facts.get(RECORD), host_address(name.removeprefix(f"{FENCE}."))
+        if isinstance(record, Mapping) and host in state.resources:
+            found[host] = {"kind": "host", **record, "observed_at": at}
+    return replace(state, observations={**state.observations, **found}) if found else state
 
 
 def _demote(

@@ -86,7 +86,7 @@ class _HostLoader:
                     Code.HOST_KEY_MISSING, (name, CHOSEN_KEY), f"{KNOWN_HOSTS} has no line that begins with host.{name}"
                 )
             address = host_address(name)
-            found[address] = Resource(address, digest(connection.content), data=connection.content)
+            found[address] = Resource(address, digest(connection.data), data=connection.data)
             found |= self._host_items(name, host, connection)
             connections[address] = connection
         references = host_references(self._items, connections)

@@ -44,6 +44,13 @@ class Reason(StrEnum):
     NOT_TRIED = "not_tried"
     RUN_STOPPED = "run_stopped"
     NO_HOST_PROVIDER = "host_provider_missing"
+    HOST_UNMANAGED = "host_unmanaged"
+    HOST_MODIFIED = "host_modified"
+    HOST_WRONG_TYPE = "host_wrong_type"
+    HOST_UNREADABLE = "host_unreadable"
+    HOST_UNREACHABLE = "host_unreachable"
+    HOST_IDENTITY_CHANGED = "host_identity_changed"
+    HOST_CHANGE_FAILED = "host_change_failed"
 
     @property
     def words(self) -> str:
@@ -63,6 +70,13 @@ _REASONS = {
     Reason.NOT_TRIED: "not tried, because another change failed first",
     Reason.RUN_STOPPED: "stopped before it ran",
     Reason.NO_HOST_PROVIDER: "this program cannot change machines",
+    Reason.HOST_UNMANAGED: "the host has something else there, which no apply has made",
+    Reason.HOST_MODIFIED: "it was changed on the host, and what the host has now would be lost",
+    Reason.HOST_WRONG_TYPE: "the host has something of another type there",
+    Reason.HOST_UNREADABLE: "what the host has cannot be compared",
+    Reason.HOST_UNREACHABLE: "the host cannot be read",
+    Reason.HOST_IDENTITY_CHANGED: "it is another machine than the one that the ledger records",
+    Reason.HOST_CHANGE_FAILED: "the change failed on the host",
 }
 
 

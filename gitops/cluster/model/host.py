@@ -66,7 +66,7 @@ class Connection:
         }
 
     @property
-    def content(self) -> bytes:
+    def data(self) -> bytes:
         """The canonical bytes of the form."""
         return canonical(self.form)
 

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import field
 from itertools import zip_longest
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from gitops.cluster.model.address import Address
+from gitops.cluster.model.change import Reason
 from gitops.cluster.model.host import Connection, Item, ItemType, read_connection, read_item
 from gitops.core.dataclass import dataclass
 
@@ -19,11 +22,27 @@ _VERSION_PARTS = re.compile(r"([^0-9]*)([0-9]*)")
 _SHOWN = 80
 
 
+class Look(NamedTuple):
+    """What an apply found in place of an item, and what follows: `words` describe it.
+
+    `blocked` is why the item is not changed. With `records`, only the ledger changes, because the host already has, or no
+    longer has, the item. `adopts` means that the host already has an item that no apply made.
+    """
+
+    blocked: Reason | None = None
+    records: bool = False
+    adopts: bool = False
+    words: str = ""
+
+
+NO_LOOK = Look()
+
+
 class HostDifference(NamedTuple):
     """A change of a host or item: its recorded form, None if there is none, and its declared form.
 
     `unknown` means that there is a recorded form that cannot be read. `forgotten` means that the host itself is no longer
-    declared, so nothing is changed there. `gates_units` is the rule `hosts.gate_commands`.
+    declared, so nothing is changed there. `gates_units` is the rule `hosts.gate_commands`. `look` is what an apply found.
     """
 
     before: Connection | Item | None = None
@@ -31,6 +50,7 @@ class HostDifference(NamedTuple):
     unknown: bool = False
     forgotten: bool = False
     gates_units: bool = False
+    look: Look = NO_LOOK
 
     @property
     def item(self) -> Item | None:
@@ -43,9 +63,10 @@ class HostDifference(NamedTuple):
 class HostInputs:
     """The hosts and items of a plan, by address: their recorded forms (`before`) and their declared ones (`after`).
 
-    `unread` have a recorded form that cannot be read. `reached` means that a provider for hosts is set up. `gates_units` is
-    the rule `hosts.gate_commands`, and `rollout` the number of hosts that are changed at the same time. With
-    `first`, they are changed before the graphs.
+    `unread` have a recorded form that cannot be read. `reached` is False for an apply that cannot change machines.
+    `gates_units` is the rule `hosts.gate_commands`, and `rollout` the number of hosts that are changed at the same time.
+    With `first`, they are changed before the graphs. `looks` are what an apply found on the machines; a plan of a change
+    request has none.
     """
 
     before: Mapping[Address, Connection | Item]
@@ -55,6 +76,7 @@ class HostInputs:
     gates_units: bool = False
     rollout: int = 1
     first: bool = False
+    looks: Mapping[Address, Look] = field(default_factory=lambda: MappingProxyType({}))
 
 
 def read_form(content: bytes, *, item: bool) -> Connection | Item:
@@ -76,7 +98,7 @@ def gate_reason(change: HostDifference) -> str | None:
         return _connection_reason(before, after)
     if isinstance(before, Item) and after is None:
         return _delete_reason(before)
-    if not isinstance(after, Item):
+    if not isinstance(after, Item) or before == after:
         return None
     if after.type is ItemType.UNIT and change.gates_units:
         return "a unit runs programs on the machine"
@@ -173,6 +195,8 @@ def details_of(change: HostDifference) -> tuple[str, ...]:
 
     Contents are described by their size, and secrets by their names only.
     """
+    if change.look.words:
+        return (change.look.words, *details_of(change._replace(look=NO_LOOK)))
     if change.forgotten:
         return ("the host is no longer declared, so it keeps what it has",)
     if change.after is None or change.before is None:

@@ -117,7 +117,7 @@ class Situation:
     of the plan. `deletes`: the number of resources that the plan deletes. `gated`: addresses whose change has a gate.
     `widened`: for each policy whose change needs approval because it permits more, a description of the gain.
     `breaking`: for each change that breaks clients for which the rules ask, the reason. `hosts`: what
-    each change of a host or item changes, if any does. `hosts_reached`: a provider for hosts is set up. `forgotten`: the
+    each change of a host or item changes, if any does. `hosts_reached`: this run can change machines. `forgotten`: the
     hosts that are no longer declared. `host_deletes`: the number of items that the plan removes from the other hosts.
     `host_references`: the declared and the recorded references of hosts and items.
     """
@@ -533,7 +533,7 @@ class StrategyKind(ResourceKind):
 
 
 class HostKind(ResourceKind):
-    """Machines and their items. Compares the declared with the applied items without connecting to a machine."""
+    """Machines and their items. Compares the declared with the applied items; only an apply also connects to the machines."""
 
     catalog_suffix = ".json"
 
@@ -548,6 +548,9 @@ class HostKind(ResourceKind):
             return _APPLIED
         if situation.is_shut(change.address):
             return _NEEDS_APPROVAL
+        found = situation.hosts.get(change.address)
+        if found is not None and found.look.blocked is not None:
+            return Disposition.BLOCKED, found.look.blocked
         return _APPLIED if situation.hosts_reached else _NO_HOST_PROVIDER
 
     def gate(self, change: Change, situation: Situation) -> Gate | None:

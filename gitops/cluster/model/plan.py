@@ -14,7 +14,7 @@ from gitops.cluster.model.access import AccessDiff
 from gitops.cluster.model.address import Address, policy_address
 from gitops.cluster.model.approval import Approval
 from gitops.cluster.model.change import Action, Change, Disposition, Effect, GateName, Seen, Tier
-from gitops.cluster.model.host_rules import HostInputs
+from gitops.cluster.model.host_rules import HostInputs, Look
 from gitops.cluster.model.ledger import LedgerState
 from gitops.cluster.model.resource import DesiredState
 from gitops.cluster.model.scope import ScopeChange
@@ -388,7 +388,8 @@ class Plan:
     `schema_impact`; `rule_changes`, the meaning of a change to keys and rules; `republished`, the queries whose text is
     unchanged while their file changes; `formatting`, the updates of layout or comments only; `breaks`, the broken promises
     to query callers; `undoings` and `undo_graph`, the meaning of a revert plan for each change, and its order; `access`,
-    the gains and losses of access, with the classes of gains that need approval in `widening`.
+    the gains and losses of access, with the classes of gains that need approval in `widening`. `looks` are what an apply
+    found in place of items of hosts.
     """
 
     config_digest: str
@@ -407,6 +408,7 @@ class Plan:
     undo_graph: ExecutionGraph = field(default_factory=ExecutionGraph)
     access: AccessDiff | None = None
     widening: frozenset[str] = frozenset()
+    looks: Mapping[Address, Look] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
     def edits(self) -> tuple[Change, ...]:

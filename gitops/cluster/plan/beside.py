@@ -25,7 +25,7 @@ from gitops.cluster.plan.classes import graphs_of_parts
 from gitops.cluster.plan.planner import recorded_dependencies
 from gitops.core.dataclass import dataclass
 
-_ALONE = frozenset({Kind.TRUST, Kind.CLUSTER, Kind.STRATEGY, Kind.RESTORE, Kind.UNKNOWN})
+_ALONE = frozenset({Kind.TRUST, Kind.CLUSTER, Kind.STRATEGY, Kind.RESTORE, Kind.HOST, Kind.UNKNOWN})
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from itertools import pairwise
 from gitops.cluster.model.address import Address, Kind
 from gitops.cluster.model.change import Action, Change, Disposition, Effect
 from gitops.cluster.model.kinds import KINDS, Classified, rules_of
-from gitops.cluster.model.plan import BARRIER_KIND, ExecEdge, ExecNode, ExecutionGraph, Plan
+from gitops.cluster.model.plan import BARRIER_KIND, HOST_STEPS, ExecEdge, ExecNode, ExecutionGraph, Plan
 from gitops.cluster.plan.graph import LEDGER, approvals_of
 from gitops.cluster.plan.layers import neighbours, restricted, serial_order
 
@@ -152,8 +152,28 @@ def _gate_edges(nodes: Iterable[ExecNode], approvals: Iterable[str]) -> list[Exe
 # Splits a plan that cannot be atomic into consecutive parts that can. Each contains at most one change that cannot be
 # rolled back.
 #
-# A part is about one graph: its migration and its texts. The last part contains the last graph and everything else. No
-# edge in the execution graph leads from a part to an earlier one.
+# A part is about one graph: its migration and its texts. The last of them contains the last graph and everything else. No
+# edge in the execution graph leads from a part to an earlier one. Hosts are a part of their own, after or before these.
+
+
+def split_hosts(plan: Plan) -> tuple[Plan, Plan]:
+    """Return the part of a plan without hosts, and the part with them.
+
+    Hosts are never applied atomically, because machines have no transactions. The items of a host stop at its first failure,
+    and nothing else is rolled back because of it.
+    """
+    parts = []
+    for of_hosts in (False, True):
+        chosen = tuple(change for change in plan.changes if (change.address.kind is Kind.HOST) is of_hosts)
+        needs = tuple(n for n in plan.approvals_required if (n.resource.kind is Kind.HOST) is of_hosts)
+        kept = [n.id for n in plan.graph.nodes if (n.kind in (Kind.HOST, *HOST_STEPS)) is of_hosts]
+        parts.append(replace(plan, changes=chosen, approvals_required=needs, graph=restricted(plan.graph, kept)))
+    return parts[0], parts[1]
+
+
+def has_work(plan: Plan) -> bool:
+    """Return True if a plan applies something."""
+    return any(change.disposition is Disposition.APPLIED for change in plan.changes)
 
 
 def graphs_of_parts(plan: Plan) -> tuple[str, ...]:

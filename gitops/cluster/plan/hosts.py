@@ -8,7 +8,7 @@
 | creation or change of a package | its call (`package_batch`), whose result it checks |
 | `reload.<host>`: makes systemd read its units | changes of units (`unit_reload`) |
 | services and readiness checks, if units change | the reload (`unit_reload`) |
-| items of the next batch of hosts | readiness of the hosts before (`rollout`) |
+| the fences of the next batch of hosts | readiness of the hosts before (`rollout`) |
 | creation of an item at a path | removal of another item there (`path_handover`) |
 """
 
@@ -26,7 +26,7 @@ from gitops.cluster.model.address import Address, Kind, of_kind
 from gitops.cluster.model.change import Action, Change, Disposition
 from gitops.cluster.model.host import Connection, Item, ItemType, Transport
 from gitops.cluster.model.host_graph import References, host_locks, host_references
-from gitops.cluster.model.host_rules import HostDifference, HostInputs, details_of, is_pivot, read_form
+from gitops.cluster.model.host_rules import NO_LOOK, HostDifference, HostInputs, details_of, is_pivot, read_form
 from gitops.cluster.model.plan import (
     FENCE,
     HOST_STEPS,
@@ -42,6 +42,7 @@ from gitops.cluster.model.resource import Dependency, DesiredState
 from gitops.cluster.model.trust import HostSecret
 from gitops.cluster.plan.layers import serial_order, validate
 from gitops.cluster.session.session import Session
+from gitops.core.canonical import digest
 from gitops.core.codes import Code
 from gitops.core.diagnostics import Diagnostic, Diagnostics
 from gitops.core.errors import GitopsError
@@ -49,13 +50,14 @@ from gitops.core.errors import GitopsError
 _NO_SECRETS: frozenset[HostSecret] = frozenset()
 
 
-def host_inputs(current: Session, changes: Sequence[Change]) -> HostInputs | None:
-    """Return the host data that a plan needs, or None if it doesn't change a host.
+def host_inputs(current: Session, changes: Sequence[Change], *, live: bool) -> HostInputs | None:
+    """Return the host data that a plan needs, or None if it neither changes a host nor looks at one.
 
-    The record of an unchanged item is its declaration, so only the records of changes are read.
+    The record of an unchanged item is its declaration, so only the records of changes are read. `live` is for a run that is
+    about to apply. Any other plan doesn't depend on whether this program could change machines.
     """
     changed = {change.address: change for change in changes if change.address.kind is Kind.HOST}
-    if not changed:
+    if not changed and not (live and current.hosts is not None):
         return None
     after = declared_forms(current.desired)
     before = {address: form for address, form in after.items() if address not in changed}
@@ -63,7 +65,7 @@ def host_inputs(current: Session, changes: Sequence[Change]) -> HostInputs | Non
     for address, change in changed.items():
         if change.before is None:
             continue
-        form = _recorded(current, address, change.before)
+        form = recorded_form(current, address, change.before)
         if form is None:
             unread.add(address)
         else:
@@ -73,7 +75,7 @@ def host_inputs(current: Session, changes: Sequence[Change]) -> HostInputs | Non
         before=before,
         after=after,
         unread=frozenset(unread),
-        reached=workspace.hosts is not None,
+        reached=not live or current.hosts is not None,
         gates_units=rules is not None and rules.host_gate_commands,
         rollout=workspace.rollout,
         first=workspace.hosts_first,
@@ -88,7 +90,8 @@ def declared_forms(desired: DesiredState) -> dict[Address, Connection | Item]:
     return found
 
 
-def _recorded(current: Session, address: Address, digest: str) -> Connection | Item | None:
+def recorded_form(current: Session, address: Address, digest: str) -> Connection | Item | None:
+    """Return what the ledger records of a host or item, None if that cannot be read."""
     with suppress(GitopsError, ValueError, SourceMovedError):
         reading = current.opened.ledger.blob(address, digest)
         if reading.condition is BlobCondition.OK and reading.content is not None:
@@ -125,6 +128,7 @@ def host_differences(changes: Iterable[Change], inputs: HostInputs) -> dict[Addr
             unknown=address in inputs.unread,
             forgotten=address.host not in declared,
             gates_units=inputs.gates_units,
+            look=inputs.looks.get(address, NO_LOOK),
         )
         for address in of_kind((change.address for change in changes), Kind.HOST)
     }
@@ -141,27 +145,39 @@ def described(changes: Iterable[Change], hosts: Mapping[Address, HostDifference]
 
 
 def triggered(changes: Iterable[Change], inputs: HostInputs) -> tuple[Change, ...]:
-    """Return the updates of services and readiness checks that do not change, but read or check something that does.
-
-    A service is restarted after a change of its units, of what they read, and of its `triggers`. A check runs after a change of
-    anything that it refers to, even indirectly.
-    """
+    """Return the updates of services and readiness checks that do not change, but read or check something that does."""
     active = {change.address for change in changes if change.action is not Action.DELETE}
+    found = triggers(active, active, inputs)
+    return tuple(replace(repeated(address, inputs), details=(words,)) for address, words in found.items())
+
+
+def repeated(address: Address, inputs: HostInputs) -> Change:
+    """Return the update of an item whose declaration is the recorded one."""
+    found = digest(inputs.after[address].data)
+    return Change(address, Action.UPDATE, found, found)
+
+
+def triggers(acting: Collection[Address], changed: Collection[Address], inputs: HostInputs) -> dict[Address, str]:
+    """Return the recorded services and readiness checks that are not `acting`, but have to act, with the reasons.
+
+    A service is restarted after a change of its units, of what they read, and of its `triggers`, if the change is `acting`
+    on the host. A check runs after any change of what it refers to, even indirectly, because an interrupted run may not have
+    come to it.
+    """
     links: defaultdict[Address, list[tuple[Address, str]]] = defaultdict(list)
     for (source, target), why in references_of(inputs.after).items():
         links[source].append((target, why.reason))
-    found: dict[Address, Change] = {}
-    for kind in (ItemType.SERVICE, ItemType.READY):
+    found: dict[Address, str] = {}
+    for kind, active, reasons in ((ItemType.SERVICE, acting, _READ), (ItemType.READY, changed, None)):
         for address, form in sorted(inputs.after.items()):
-            if not isinstance(form, Item) or form.type is not kind or address in active or address not in inputs.before:
+            if not isinstance(form, Item) or form.type is not kind or address in acting or address not in inputs.before:
                 continue
             if kind is ItemType.SERVICE and form.attributes["on_change"] == "none":
                 continue
-            causes = _causes(address, links, active | found.keys(), _READ if kind is ItemType.SERVICE else None)
+            causes = _causes(address, links, {*active, *found}, reasons)
             if causes:
-                words = f"triggered_by {', '.join(causes)}"
-                found[address] = Change(address, Action.UPDATE, form.digest, form.digest, details=(words,))
-    return tuple(found.values())
+                found[address] = f"triggered_by {', '.join(causes)}"
+    return found
 
 
 _READ = frozenset({"systemd_unit", "systemd_environment_file", "systemd_credential", "triggers"})
@@ -226,13 +242,14 @@ def held_back(
 def with_host_steps(graph: ExecutionGraph, inputs: HostInputs) -> tuple[ExecutionGraph, tuple[Diagnostic, ...]]:
     """Return a graph with the steps, locks and edges of hosts, and the reasons why it cannot run, such as a cycle.
 
-    The graph comes from `build_graph`. Hosts that are only forgotten get no steps.
+    The graph comes from `build_graph`. Hosts of which only the record changes get no steps.
     """
     forms, declared = {**inputs.before, **inputs.after}, _declared(inputs)
     by_host: defaultdict[str, list[tuple[ExecNode, Item]]] = defaultdict(list)
     for node in graph.nodes:
         form = forms.get(node.address) if node.changes else None
-        if isinstance(form, Item) and form.host in declared:
+        records = inputs.looks.get(node.address, NO_LOOK).records
+        if isinstance(form, Item) and form.host in declared and not records:
             by_host[form.host].append((node, form))
     if not by_host:
         return graph, ()
@@ -315,7 +332,7 @@ def _handovers(nodes: Collection[tuple[ExecNode, Item]]) -> set[ExecEdge]:
 
 
 def _rollout(by_host: Mapping[str, Sequence[tuple[ExecNode, Item]]], inputs: HostInputs) -> set[ExecEdge]:
-    """Return the edges by which the next batch of hosts waits until the one before is ready."""
+    """Return the edges by which the fences of the next batch of hosts wait until the batch before is ready."""
     ready: dict[str, list[str]] = {
         host: [node.id for node, item in of if item.type is ItemType.READY and node.action is not Action.DELETE]
         for host, of in by_host.items()
@@ -324,12 +341,11 @@ def _rollout(by_host: Mapping[str, Sequence[tuple[ExecNode, Item]]], inputs: Hos
     size = inputs.rollout or len(hosts) or 1
     batches = [hosts[start : start + size] for start in range(0, len(hosts), size)]
     return {
-        ExecEdge(check, node.id, "rollout", f"batch {number}")
+        ExecEdge(check, f"{FENCE}.{other}", "rollout", f"batch {number}")
         for number, (batch, following) in enumerate(pairwise(batches), start=1)
         for host in batch
         for check in ready[host]
         for other in following
-        for node, _ in by_host[other]
     }
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from gitops.cluster.model.address import Address, Kind, cluster_address, of_kind, schema_address
+from gitops.cluster.model.address import Address, Kind, cluster_address, host_address, of_kind, schema_address
 from gitops.cluster.model.change import Action, Change, Disposition, Reason
 from gitops.cluster.model.kinds import rules_of
 from gitops.cluster.model.ledger import LedgerState
@@ -35,6 +35,16 @@ _BLOCKED_REMEDIES = {
     Reason.RECOVERY_PENDING: "correct what is reported for {graph}, if anything, then settle the operation: gitops apply",
 }
 
+# What an apply found on a host, and whether it concerns the whole host.
+_FOUND_ON_HOSTS = {
+    Reason.HOST_UNMANAGED: (Code.HOST_UNMANAGED, False),
+    Reason.HOST_MODIFIED: (Code.HOST_MODIFIED, False),
+    Reason.HOST_WRONG_TYPE: (Code.HOST_WRONG_TYPE, False),
+    Reason.HOST_UNREADABLE: (Code.HOST_UNREADABLE, False),
+    Reason.HOST_UNREACHABLE: (Code.HOST_UNREACHABLE, True),
+    Reason.HOST_IDENTITY_CHANGED: (Code.HOST_IDENTITY_CHANGED, True),
+}
+
 PENDING = {
     Kind.TRUST: (Code.TRUST_CHANGE_PENDING, "the keys and rules of the last entry stay in force"),
     Kind.CLUSTER: (Code.CLUSTER_CHANGE_PENDING, "the cluster stays where the last entry records it"),
@@ -59,6 +69,12 @@ def left_out(change: Change) -> GitopsError | None:
         return GitopsError(code, detail, path=address)
     if change.reason is Reason.NO_HOST_PROVIDER:
         return GitopsError(Code.HOST_PROVIDER_MISSING, f"{change.action}: {change.reason.words}", path=address)
+    if change.reason is Reason.HOST_CHANGE_FAILED:
+        return None  # the change itself has reported it
+    if change.reason in _FOUND_ON_HOSTS:
+        code, of_host = _FOUND_ON_HOSTS[change.reason]
+        detail = f"{change.action}: {change.reason.words}: {next(iter(change.details), '')}".removesuffix(": ")
+        return GitopsError(code, detail, path=host_address(address.host or "") if of_host else address)
     # Changes that a run did not attempt are reported at the point where it stopped.
     if blocked and change.reason not in (None, Reason.NOT_TRIED, Reason.RUN_STOPPED):
         why = f"{change.reason}: {change.reason.words}"

@@ -39,7 +39,7 @@ from gitops.cluster.model.changeset import (
 from gitops.cluster.model.ledger import Intent
 from gitops.cluster.model.outcome import Course, OpenChangeset
 from gitops.cluster.model.plan import Plan
-from gitops.cluster.plan.classes import part_of
+from gitops.cluster.plan.classes import part_of, split_hosts
 from gitops.cluster.plan.draft import StateDraft
 from gitops.cluster.plan.probe import GraphProbe, probe_operation, seen_facts, was_restored
 from gitops.cluster.plan.recovery_rules import Sweep, sweep
@@ -83,7 +83,8 @@ class Interrupted:
         return frozenset(address.graph for address in self.record.addresses if address.graph is not None)
 
     def part(self, whole: Plan) -> Plan:
-        """Return the part of a plan that the changeset covers."""
+        """Return the part of a plan that the changeset covers. Hosts are never part of an atomic one."""
+        whole = split_hosts(whole)[0]
         number, of = (int(each) for each in self.record.part.split("/"))
         graph = next((m.address.graph for m in self.record.members if m.effect is Effect.PIVOT), None)
         return part_of(whole, graph) if number < of and graph is not None else whole

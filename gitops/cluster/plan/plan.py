@@ -233,6 +233,8 @@ def plan_session(
     is for a run that is about to apply: the data of a change is the current data of its graph, never the recorded data.
     `shown` are the rows of a graph that an approver saw on a machine that could read it; they are used if the graph
     cannot be read here.
+
+    If the session can reach hosts, they are compared too. No approval depends on what they have.
     """
     governance = current.workspace.governance
     inputs = _inputs(current, state, pending, shown or {}, explain=explain, live=live)
@@ -255,7 +257,13 @@ def plan_session(
         alone=approvals.emergencies,
         may_approve=approvals.may_approve,
     )
-    return make_plan(inputs, described), approvals
+    plan = make_plan(inputs, described)
+    if live and current.hosts is not None and inputs.hosts is not None:
+        # Imported late, because most clusters have no hosts.
+        from gitops.cluster.plan.look import look_at_hosts
+
+        plan = make_plan(look_at_hosts(current, inputs, plan))
+    return plan, approvals
 
 
 def _inputs(
@@ -279,7 +287,7 @@ def _inputs(
         from gitops.cluster.plan.hosts import check_host_rules, host_inputs, triggered
 
         check_host_rules(current, current.problems)
-        hosts = host_inputs(current, changes)
+        hosts = host_inputs(current, changes, live=live)
         changes = changes if hosts is None else tuple(sorted((*changes, *triggered(changes, hosts)), key=_by_address))
     migrations = _preview_migrations(current, changes, report=not live)
     previews = {schema: preview for schema, (preview, _) in migrations.items()}

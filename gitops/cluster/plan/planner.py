@@ -82,6 +82,7 @@ def make_plan(inputs: PlanInputs, described: Described | None = None) -> Plan:
         rule_changes=() if inputs.trust_change is None else inputs.trust_change.rules,
         access=inputs.access,
         widening=inputs.widening,
+        looks={} if inputs.hosts is None else inputs.hosts.looks,
     )
 
 

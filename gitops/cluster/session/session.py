@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import field, replace
 from datetime import datetime
 from enum import Enum, auto
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gitops.cluster.approvals.decisions import find_revocations, with_revocations
 from gitops.cluster.config.load import Loaded, load_desired
@@ -37,6 +37,9 @@ from gitops.core.diagnostics import Diagnostics, Severity
 from gitops.core.errors import ConflictError, GitopsError
 from gitops.database.storage.parallel import in_parallel
 from gitops.database.storage.port import StorageRootError
+
+if TYPE_CHECKING:
+    from gitops.cluster.hosts.port import HostPort
 
 # -- observations ------------------------------------------------------------------------------------------------------
 # A verb's observations of ledger, lock and catalog.
@@ -231,7 +234,10 @@ class StateNeed(Enum):
 
 @dataclass(slots=True)
 class Session:
-    """A command's session on a workspace. If `ready` is False, the command must stop; `problems` has the reason."""
+    """A command's session on a workspace. If `ready` is False, the command must stop; `problems` has the reason.
+
+    `hosts` reads and changes machines while an apply runs, and is None otherwise.
+    """
 
     workspace: Workspace
     loaded: Loaded
@@ -241,6 +247,7 @@ class Session:
     held: LockObservation = field(default_factory=lambda: LockObservation(held=False))
     lock_id: str | None = None
     ready: bool = False
+    hosts: HostPort | None = None
     _at: datetime | None = None
 
     @property

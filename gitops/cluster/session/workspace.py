@@ -31,7 +31,7 @@ from gitops.database.graph.port import GraphEngine, StepCount
 if TYPE_CHECKING:
     from gitops.cluster.config.gitops_yaml import ApplyRule
     from gitops.cluster.config.host_rule import HostRule
-    from gitops.cluster.hosts.port import HostPort
+    from gitops.cluster.hosts.port import OpenHosts
     from gitops.cluster.ledger.served import ServingReports
     from gitops.cluster.ledger.use import UseRecords
     from gitops.cluster.model.compute import ComputeTarget
@@ -227,7 +227,7 @@ class Workspace:
     place, for people to inspect. `await_staged` returns once this process has ended the work that it does ahead for an
     open changeset, given its key. `lock` is a lock that the caller may keep between commands. `open_target` creates a
     strategy target, which connects when it is entered; it raises UsageError if this machine does not know its URL, and is
-    None if no URLs are known. `hosts` reads and changes machines;
+    None if no URLs are known. `open_hosts` returns what reads and changes machines during an apply;
     without it, their changes are planned and not applied. `rollout` is how many hosts with readiness checks change at the
     same time, and with `hosts_first` they change before the graphs.
     """
@@ -259,7 +259,7 @@ class Workspace:
     open_target: OpenTarget | None = None
     await_staged: Callable[[str], None] = lambda _key: None
     lock: KeptLock | None = None
-    hosts: HostPort | None = None
+    open_hosts: OpenHosts | None = None
     rollout: int = 1
     hosts_first: bool = False
 

@@ -55,6 +55,7 @@ from gitops.repository.kept_plans import PlannedData
 from gitops.repository.repository import Candidate, ClusterAt, Repository
 from gitops.repository.wiring.forge import LOCAL, choose_forge, open_forge
 from gitops.repository.wiring.git import default_ref, open_commit_tree, open_git
+from gitops.repository.wiring.hosts import open_hosts
 from gitops.repository.wiring.repository import has_server_hook
 from gitops.repository.wiring.stores import (
     admitted_root,
@@ -126,6 +127,7 @@ class LocalRepository(Repository):
         self.cache = MemoryCache()
         self.forge_kind = "local" if isinstance(self.remote, SelfRemote) else ""
         self.open_target = partial(declared_target, os.environ if environ is None else environ)
+        self.open_hosts = partial(open_hosts, os.environ if environ is None else environ)
 
     def compiler(self) -> str | None:
         """The digest of this program's sources, or None if they cannot be read."""

@@ -26,6 +26,7 @@ from gitops.core.redact import Secret, resolve
 from gitops.database.executor.version import source_digest
 from gitops.database.storage.local import LocalStore
 from gitops.database.storage.port import ObjectStore, StorageKind, StorageRootError, parse_storage
+from gitops.repository.wiring.hosts import open_hosts
 from gitops.repository.wiring.system import RandomIds, SystemClock, process_has_ended
 
 if TYPE_CHECKING:
@@ -101,6 +102,7 @@ def folder_workspace(
         faults=faults,
         pid=os.getpid(),
         open_target=partial(declared_target, os.environ),
+        open_hosts=partial(open_hosts, os.environ),
     )
 
 
