@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gitops.cluster.model.address import Address
+from gitops.cluster.model.address import Address, Kind
 from gitops.cluster.model.approval import Approval
 from gitops.cluster.model.change import Change, Disposition, Reason
 from gitops.cluster.model.changeset import Changeset
@@ -347,6 +347,8 @@ def _apply(outcome: ApplyOutcome, *, verbose: bool) -> list[str]:
             continue
         reason = f": {change.reason}" if change.reason is not None else ""
         lines.append(f"{_change(change, outcome.formatting)} [{change.disposition.capitalize()}{reason}]")
+        # What an apply found on a host is in no plan before it.
+        lines += [f"      {detail}" for detail in change.details if change.address.kind is Kind.HOST]
     lines += [f"  {few(names)} [Blocked: {reason}]" for reason, names in many.items()]
     if outcome.ok:
         lines += _automatic(outcome)
@@ -372,6 +374,8 @@ def _dry_run(outcome: ApplyOutcome) -> list[str]:
         result = results[node.id]
         ended = "" if result.outcome.succeeded else f", {result.outcome.value.upper()}"
         lines.append(f"  {number:>{width}}. {node.title}{ended}")
+        found = () if node.kind != Kind.HOST else (c.details for c in outcome.changes if c.address == node.address)
+        lines += [f"  {'':>{width}}    {detail}" for details in found for detail in details]
     started = {node.id for node in nodes}
     for name, result in results.items():
         if name not in started:

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import socket
 import subprocess
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from gitops.cluster.apply.apply import apply
+from gitops.cluster.apply.dry_run import dry_run
+from gitops.cluster.hosts.compare import ObservedItem, Sight
 from gitops.cluster.model.address import Address
+from gitops.cluster.model.outcome import ApplyOutcome
 from gitops.cluster.session.validate import validate
 from tests.support.cluster import Cluster, codes, rulings
 from tests.support.declared_hosts import KEY
+from tests.support.host_memory import MemoryHosts
 
 
 @pytest.fixture
@@ -30,7 +38,12 @@ def test_hosts_are_planned_and_blocked_while_everything_else_is_applied(cluster:
     assert cluster.import_().ok
     planned = rulings(cluster.plan().plan.changes)
     assert planned[Address("host.web1")] == "create blocked:approval_required"
-    assert planned[Address("host.web1.package.curl")] == "create blocked:host_provider_missing"
+    assert planned[Address("host.web1.package.curl")] == "create blocked:dependency_not_applied"
+    cluster.approve("host.web1")
+    planned = rulings(cluster.plan().plan.changes)
+    assert planned[Address("host.web1.package.curl")] == "create applied", (
+        "what a plan says does not depend on this machine"
+    )
     outcome = cluster.apply()
     assert not outcome.ok
     assert "host_provider_missing" in codes(outcome)
@@ -61,4 +74,213 @@ def test_no_command_opens_a_connection(cluster: Cluster, monkeypatch: pytest.Mon
     monkeypatch.setattr(subprocess, "Popen", refuse)
     assert validate(cluster.workspace()).ok
     assert cluster.plan().plan is not None
-    assert "host_provider_missing" in codes(cluster.apply())
+    assert not cluster.apply().converged
+
+
+# An apply, with machines in memory
+
+
+MOTD = "host.web1.file./etc/motd"
+
+
+class Machines:
+    """A cluster with two machines in memory. The way to them is approved."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster, self.hosts = cluster, MemoryHosts()
+        web = cluster.options["hosts"]["web1"]
+        cluster.options["hosts"]["web2"] = {**web, "address": "10.0.0.2"}
+        cluster.write("hosts/known_hosts", f"host.web1 {KEY}\nhost.web2 {KEY}\n")
+        self.declare("  - file: /etc/motd\n    content: hello\n  - file: /etc/other\n    content: x\n")
+        assert cluster.import_().ok
+        self.approve()
+
+    def approve(self) -> None:
+        for host in ("host.web1", "host.web2"):
+            assert self.cluster.approve(host).ok
+
+    def declare(self, items: str) -> None:
+        self.cluster.write("hosts/base.yaml", f"version: 1\nresources:\n{items}")
+        self.cluster.save()
+
+    def apply(self, **how: Any) -> ApplyOutcome:
+        self.hosts.done.clear()
+        return apply(replace(self.cluster.workspace(), open_hosts=self.hosts.open, **how))
+
+    def dry_run(self) -> ApplyOutcome:
+        return dry_run(replace(self.cluster.workspace(), open_hosts=self.hosts.open))
+
+
+@pytest.fixture
+def machines(cluster: Cluster) -> Machines:
+    return Machines(cluster)
+
+
+def test_a_second_apply_does_nothing(machines: Machines) -> None:
+    """Scenario 11."""
+    first = machines.apply()
+    assert (first.ok, first.converged) == (True, True)
+    written = machines.cluster.state_bytes
+    assert machines.cluster.state.observations[Address("host.web1")]["machine"] == "1"
+    again = machines.apply()
+    assert (again.changes, again.converged, machines.hosts.done) == ((), True, [])
+    assert machines.cluster.state_bytes == written
+    assert machines.cluster.plan().plan.changes == ()
+
+
+def test_drift_is_restored_and_recorded(machines: Machines) -> None:
+    """Scenario 14."""
+    machines.apply()
+    before = machines.cluster.state.revision
+    machines.cluster.clock.advance(timedelta(hours=1))
+    machines.hosts.put(MOTD, mode="0777", owner="root", group="root", content="other")
+    machines.hosts.put("host.web2.file./etc/other")
+    assert machines.cluster.plan().plan.changes == (), "a plan only reads records"
+    (one, other) = machines.dry_run().changes
+    assert (one.address, one.details) == (MOTD, ("drift: content, mode",))
+    assert (other.address, other.details) == ("host.web2.file./etc/other", ("drift: it is gone",))
+    assert machines.hosts.has[Address(MOTD)].attributes["mode"] == "0777"
+    outcome = machines.apply()
+    assert (outcome.ok, outcome.converged) == (True, True)
+    assert machines.hosts.done == ["fence.web1", "fence.web2", MOTD, "host.web2.file./etc/other"]
+    assert machines.cluster.state.revision == before + 1
+    assert machines.apply().changes == ()
+
+
+def test_what_the_host_already_has_is_only_recorded(machines: Machines) -> None:
+    """Scenario 12, and a run that was killed before it wrote the ledger."""
+    machines.apply()
+    seen = dict(machines.hosts.has)
+    cluster = machines.cluster
+    kept = {address: found for address, found in cluster.state.resources.items() if address.host is None}
+    cluster.put_state(replace(cluster.state, resources=kept, config_digest=None))
+    machines.approve()
+    outcome = machines.apply()
+    assert (outcome.converged, machines.hosts.done, machines.hosts.has) == (True, [], seen)
+    (change,) = (each for each in outcome.changes if each.address == MOTD)
+    assert change.details == ("the host already has it, so only the record changes",)
+
+
+BLOCKED = {
+    "host_unmanaged": ("file", {"mode": "0600", "owner": "root", "group": "root", "content": "ours"}),
+    "host_wrong_type": ("other", {}),
+    "host_unreadable": ("unreadable", {}),
+}
+
+
+@pytest.mark.parametrize("code", BLOCKED)
+def test_what_would_be_lost_is_left_alone(machines: Machines, code: str) -> None:
+    """Scenarios 13 and 40. Everything else is applied."""
+    kind, attributes = BLOCKED[code]
+    sights = {"file": Sight.PRESENT, "other": Sight.OTHER_TYPE, "unreadable": Sight.UNREADABLE}
+    seen = ObservedItem(sights[kind], attributes, "why")
+    machines.hosts.has[Address(MOTD)] = seen
+    outcome = machines.apply()
+    assert (outcome.ok, outcome.converged) == (False, False)
+    assert [each.code for each in outcome.diagnostics if each.path == MOTD] == [code]
+    assert machines.hosts.has[Address(MOTD)] == seen
+    assert "host.web2.file./etc/motd" in machines.hosts.done
+    assert Address(MOTD) not in machines.cluster.state.resources
+    assert machines.cluster.state.statuses[Address(MOTD)].conditions == (code,)
+
+
+def test_overwriting_has_to_be_declared(machines: Machines) -> None:
+    machines.hosts.put(MOTD, mode="0600")
+    machines.declare("  - file: /etc/motd\n    content: hello\n    adopt: overwrite\n")
+    machines.approve()
+    assert machines.apply().converged
+    assert machines.hosts.has[Address(MOTD)].attributes["mode"] == "0644"
+
+
+def test_a_modified_item_is_not_deleted(machines: Machines) -> None:
+    """Scenario 15. Once it is gone, its record is forgotten."""
+    machines.apply()
+    machines.hosts.put(MOTD, mode="0600")
+    machines.declare("  - file: /etc/other\n    content: x\n")
+    outcome = machines.apply()
+    assert [each.code for each in outcome.diagnostics if each.path == MOTD] == ["host_modified"]
+    assert machines.hosts.has[Address(MOTD)].attributes == {"mode": "0600"}
+    assert Address("host.web2.file./etc/motd") not in machines.hosts.has
+    machines.hosts.put(MOTD)
+    assert machines.apply().converged
+    assert machines.hosts.done == []
+
+
+def test_one_host_that_is_offline_leaves_the_others_alone(machines: Machines) -> None:
+    """Scenario 50. Without changes, it is only a warning."""
+    machines.hosts.offline = {"web1"}
+    outcome = machines.apply()
+    assert not outcome.ok
+    errors = [each for each in outcome.diagnostics if each.severity == "error"]
+    assert [(each.code, each.path) for each in errors] == [("host_unreachable", "host.web1")]
+    assert "host.web2.file./etc/motd" in machines.hosts.done
+    assert "graph.knowledge" in machines.cluster.state.resources
+    again = machines.apply()
+    assert (again.ok, machines.hosts.done) == (False, [])
+    machines.hosts.offline = set()
+    assert machines.apply().converged
+    machines.hosts.offline = {"web1"}
+    quiet = machines.apply()
+    assert (quiet.ok, codes(quiet)) == (True, ["host_unreachable"])
+
+
+def test_another_machine_is_not_changed(machines: Machines) -> None:
+    """Scenario 49. Declaring its new keys, which needs an approval, accepts it."""
+    machines.apply()
+    machines.hosts.machine["web1"] = "2"
+    machines.hosts.put(MOTD)
+    outcome = machines.apply()
+    assert [each.code for each in outcome.diagnostics if each.severity == "error"] == ["host_identity_changed"]
+    assert machines.hosts.done == []
+    other = KEY[:-1] + "K"
+    machines.cluster.write("hosts/known_hosts", f"host.web1 {other}\nhost.web2 {KEY}\n")
+    machines.cluster.save()
+    assert machines.cluster.approve("host.web1").ok
+    assert machines.apply().converged
+    assert machines.cluster.state.observations[Address("host.web1")]["machine"] == "2"
+
+
+def test_a_failure_stops_its_host_and_nothing_else(machines: Machines) -> None:
+    """Scenario 51. Atomic or not: graphs and other hosts are applied, and nothing is rolled back."""
+    machines.hosts.fails = {MOTD}
+    for atomic in (True, False):
+        outcome = machines.apply(atomic=atomic)
+        assert not outcome.ok
+        assert [each.path for each in outcome.diagnostics if each.code == "host_action_failed"] == [MOTD]
+        state = machines.cluster.state
+        assert {"graph.knowledge", "host.web1", "host.web2.file./etc/motd"} <= state.resources.keys()
+        assert Address(MOTD) not in state.resources
+        assert state.statuses[Address(MOTD)].conditions == ("host_change_failed",)
+    machines.hosts.fails = set()
+    assert machines.apply(atomic=True).converged
+    assert machines.cluster.state.statuses[Address(MOTD)].status == "applied"
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_hosts_are_a_part_of_an_atomic_apply(machines: Machines, *, first: bool) -> None:
+    outcome = machines.apply(atomic=True, hosts_first=first)
+    assert (outcome.ok, outcome.converged) == (True, True)
+    graphs, hosts = sorted(outcome.changesets, key=lambda each: not each.atomic)
+    assert (graphs.part, hosts.part) == (("2/2", "1/2") if first else ("1/2", "2/2"))
+    assert all(each.address.host for each in hosts.members)
+    assert not any(each.address.host for each in graphs.members)
+    assert machines.apply(atomic=True).changes == ()
+
+
+def test_a_check_that_did_not_succeed_runs_again(machines: Machines) -> None:
+    """Its record is that of its declaration, so only its status says that it failed."""
+    items = (
+        "  - file: /etc/motd\n    content: hello\n  - service: a.service\n    triggers: [host.web1.file./etc/motd]\n"
+    )
+    ready = "  - ready: up\n    checks: [{service: a.service}]\n    on: [web1]\n"
+    machines.declare(items + ready)
+    machines.approve()
+    assert machines.apply().converged
+    machines.hosts.fails = {"host.web1.ready.up"}
+    machines.declare(items.replace("hello", "again") + ready)
+    assert not machines.apply().ok
+    assert not machines.apply().converged
+    machines.hosts.fails = set()
+    outcome = machines.apply()
+    assert ([each.address for each in outcome.changes], outcome.converged) == (["host.web1.ready.up"], True)
+    assert machines.apply().changes == ()

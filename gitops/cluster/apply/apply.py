@@ -10,7 +10,7 @@ graph, otherwise its end. 9. Roll back the staged changes of a failed atomic run
 their targets in line with the ledger.
 
 A plan with several changes that cannot be rolled back is applied in parts, each as a separate changeset, until one fails. In
-an atomic apply, hosts are a part of their own, which is applied best-effort.
+an atomic apply, hosts are a separate part, which is applied best-effort.
 """
 
 from __future__ import annotations

@@ -61,12 +61,12 @@ def settle(
         if moving.skipped is not None and result.blocked_by:
             diagnostics.add(moving.skipped, change.address, f"not tried because of {result.blocked_by}")
     changes = _demote(plan.changes, failures, by_node, desired, state)
-    told: set[tuple[str, str]] = set()
+    reported: set[tuple[str, str]] = set()
     for change in changes:
         left = left_out(change)
         # One host that cannot be reached is one problem, however many items it has.
-        if left is not None and (left.code, left.path) not in told:
-            told.add((left.code, left.path))
+        if left is not None and (left.code, left.path) not in reported:
+            reported.add((left.code, left.path))
             diagnostics.add_error(left)
     publishable = not any(
         by_node[c.address].outcome.failed

@@ -205,7 +205,7 @@ class _HostLoader:
                 attributes["mode"] = given.get("mode") or ("0600" if isinstance(data, str) else "0644")
             elif isinstance(data, bytes) and not self._add_uses(address, data, attributes):
                 return None
-        if stated.type is ItemType.READY and not self._add_certificates(address, attributes, contents):
+        if stated.type is ItemType.READY and not self._check_targets(address, attributes):
             return None
         item = Item(
             host=host,
@@ -273,20 +273,24 @@ class _HostLoader:
             self._report_item(Code.HOST_UNIT_INVALID, address, problem)
         return problem is None
 
-    def _add_certificates(self, address: Address, attributes: dict[str, Any], contents: dict[str, bytes]) -> bool:
-        """Check the targets of a readiness check, and replace its files of certificates by their digests."""
+    def _check_targets(self, address: Address, attributes: dict[str, Any]) -> bool:
+        """Return True if the checks of a `ready` item can be carried out, and only ask declared hosts."""
         addresses = {each.address for each in self._declared.values()} | _LOOPBACK
         for number, check in enumerate(attributes["checks"]):
             target = check_target(check)
+            unsupported = {
+                "https": str(check.get("http", "")).startswith("https:"),
+                "ca": check.get("ca") is not None,
+                "from: runner": attributes["from"] == "runner",
+            }
+            if found := [name for name, used in unsupported.items() if used]:
+                message = f"checks[{number}] uses {', '.join(found)}"
+                self._report_item(Code.HOST_CHECK_UNSUPPORTED, address, message, "checks")
+                return False
             if target is not None and target not in addresses:
                 message = f"checks[{number}] asks '{shown(target)}', which is not a declared host"
                 self._report_item(Code.HOST_CHECK_TARGET, address, message, "checks")
                 return False
-            if check.get("ca") is not None:
-                data = self._source(address, "checks", check["ca"])
-                if data is None:
-                    return False
-                check["ca"] = _stored(data, contents)
         return True
 
     def _check_item(self, address: Address, item: Item, connection: Connection, paths: dict[str, Address]) -> None:

@@ -31,7 +31,6 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from gitops.cluster.model.change import Action
 from gitops.cluster.model.host import Item, ItemType
 from gitops.core.dataclass import dataclass
 
@@ -74,46 +73,6 @@ class ItemCourse(StrEnum):
     WRONG_TYPE = "host_wrong_type"
     UNREADABLE = "host_unreadable"
     UNREACHABLE = "host_unreachable"
-
-    @property
-    def action(self) -> Action | None:
-        """The action of the change; None if nothing is planned, or the change is blocked."""
-        return _ACTIONS.get(self)
-
-    @property
-    def blocks(self) -> bool:
-        """True if the change is blocked. A modified item and one of another type are blocked until approved."""
-        return self in _BLOCKED
-
-    @property
-    def touches_machine(self) -> bool:
-        """False if only the ledger changes, or nothing."""
-        return self.action is not None and self not in (ItemCourse.ADOPT, ItemCourse.RECORD, ItemCourse.FORGET)
-
-
-_ACTIONS: Mapping[ItemCourse, Action] = MappingProxyType(
-    {
-        ItemCourse.CREATE: Action.CREATE,
-        ItemCourse.UPDATE: Action.UPDATE,
-        ItemCourse.DELETE: Action.DELETE,
-        ItemCourse.ADOPT: Action.CREATE,
-        ItemCourse.RECORD: Action.UPDATE,
-        ItemCourse.FORGET: Action.DELETE,
-        ItemCourse.RESTORE: Action.UPDATE,
-        ItemCourse.RECREATE: Action.CREATE,
-        ItemCourse.OVERWRITE: Action.UPDATE,
-        ItemCourse.BOTH: Action.UPDATE,
-    }
-)
-_BLOCKED = frozenset(
-    {
-        ItemCourse.UNMANAGED,
-        ItemCourse.MODIFIED,
-        ItemCourse.WRONG_TYPE,
-        ItemCourse.UNREADABLE,
-        ItemCourse.UNREACHABLE,
-    }
-)
 
 
 class _Facts(NamedTuple):

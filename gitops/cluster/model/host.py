@@ -188,7 +188,9 @@ _CHECKED = MappingProxyType(
         "http": Attribute(F.LINE, "A URL that must answer."),
         "status": Attribute(F.NUMBER, "The HTTP status that the URL must answer.", 200, least=100, most=599),
         "contains": Attribute(F.LINE, "Text that the answer must contain."),
-        "ca": Attribute(F.SOURCE, "A file of this folder with the certificates to trust for this URL."),
+        "ca": Attribute(
+            F.SOURCE, "Not implemented: a file of this folder with the certificates to trust for this URL."
+        ),
         "tcp": Attribute(F.LINE, "`HOST:PORT` that must accept a connection."),
         "exec": Attribute(F.ARGV, "A command that must succeed on the host."),
     }
@@ -282,7 +284,7 @@ ATTRIBUTES: Mapping[ItemType, Mapping[str, Attribute]] = MappingProxyType(
         },
         ItemType.READY: {
             "checks": Attribute(F.CHECKS, "What must succeed.", REQUIRED, U.STEERS),
-            "from": Attribute(F.CHOICE, "Where HTTP and TCP checks run.", "host", U.STEERS, ("host", "runner")),
+            "from": Attribute(F.CHOICE, "Where HTTP and TCP checks run. `runner` is not implemented.", "host", U.STEERS, ("host", "runner")),
             "interval_ms": Attribute(
                 F.NUMBER, "How many milliseconds pass between two tries.", 500, U.STEERS, least=100, most=60_000
             ),

@@ -153,7 +153,7 @@ def _gate_edges(nodes: Iterable[ExecNode], approvals: Iterable[str]) -> list[Exe
 # rolled back.
 #
 # A part is about one graph: its migration and its texts. The last of them contains the last graph and everything else. No
-# edge in the execution graph leads from a part to an earlier one. Hosts are a part of their own, after or before these.
+# edge in the execution graph leads from a part to an earlier one. Hosts are a separate part, after or before these.
 
 
 def split_hosts(plan: Plan) -> tuple[Plan, Plan]:

@@ -1,4 +1,4 @@
-"""Values of secrets, read on the machine that runs the apply, as the rules of the target branch say."""
+"""Values of secrets, read on the machine that runs the apply, where the rules of the target branch have them."""
 
 from __future__ import annotations
 

@@ -90,13 +90,16 @@ def folder(tmp_path, systemd, login, monkeypatch, capsys):
 
 def test_try(folder):
     import time, re
+
     log = open("/tmp/try.log", "w")
+
     def run(*words):
         t = time.time()
         code, text = folder.run(*words)
-        log.write(f"\n$ {words} -> {code} in {time.time()-t:.2f}\n{text}")
+        log.write(f"\n$ {words} -> {code} in {time.time() - t:.2f}\n{text}")
         log.flush()
         return text
+
     run("import")
     plan = run("plan")
     digest = re.search("--plan ([0-9a-f]+)", plan)[1]
@@ -116,8 +119,8 @@ def test_try(folder):
     run("apply")
     folder.machine.sh("systemctl stop app.service")
     run("apply")
-    folder.declare(ITEMS[:ITEMS.index("  - symlink")])
+    folder.declare(ITEMS[: ITEMS.index("  - symlink")])
     run("plan")
     run("apply")
     run("apply")
-    log.write(str(json.loads((folder.path/"__cluster/state.json").read_text())["observations"]))
+    log.write(str(json.loads((folder.path / "__cluster/state.json").read_text())["observations"]))

@@ -403,7 +403,7 @@ def test_the_next_host_waits_until_the_one_before_is_ready() -> None:
     two = HOSTS.replace("user: deploy}", "user: deploy, resources: [hosts/base.yaml]}")
     after = desired(host_files(SERVER, hosts=two))
     plan = planned(NOTHING, after)
-    assert edges(plan.graph, "host.web2.group.gitops")["host.web1.ready.gitops"] == "rollout"
+    assert edges(plan.graph, "fence.web2")["host.web1.ready.gitops"] == "rollout"
     together = planned(NOTHING, after, rollout=2)
     assert [edge for edge in together.graph.edges if edge.reason == "rollout"] == []
 
