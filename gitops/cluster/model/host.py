@@ -284,7 +284,9 @@ ATTRIBUTES: Mapping[ItemType, Mapping[str, Attribute]] = MappingProxyType(
         },
         ItemType.READY: {
             "checks": Attribute(F.CHECKS, "What must succeed.", REQUIRED, U.STEERS),
-            "from": Attribute(F.CHOICE, "Where HTTP and TCP checks run. `runner` is not implemented.", "host", U.STEERS, ("host", "runner")),
+            "from": Attribute(
+                F.CHOICE, "Where HTTP and TCP checks run. `runner` is not implemented.", "host", U.STEERS, ("host", "runner")
+            ),
             "interval_ms": Attribute(
                 F.NUMBER, "How many milliseconds pass between two tries.", 500, U.STEERS, least=100, most=60_000
             ),
