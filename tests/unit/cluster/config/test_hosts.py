@@ -36,6 +36,7 @@ CODES = [
     "host_address_invalid",
     "host_check_invalid",
     "host_check_target",
+    "host_check_unsupported",
     "host_content_ambiguous",
     "host_duplicate",
     "host_env_invalid",
