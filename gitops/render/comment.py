@@ -96,6 +96,7 @@ _DRIFTS = {
     DriftKind.VANISHED: "vanished",
     DriftKind.SCHEMA: "has a different schema",
     DriftKind.CATALOG: "has a different text",
+    DriftKind.HOST: "was changed on its host",
 }
 
 

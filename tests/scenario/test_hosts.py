@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from gitops.cluster.apply.apply import apply
+from gitops.cluster.apply.drift import drift
 from gitops.cluster.apply.dry_run import dry_run
 from gitops.cluster.hosts.compare import ObservedItem, Sight
 from gitops.cluster.model.address import Address
@@ -136,6 +137,11 @@ def test_drift_is_restored_and_recorded(machines: Machines) -> None:
     machines.hosts.put(MOTD, mode="0777", owner="root", group="root", content="other")
     machines.hosts.put("host.web2.file./etc/other")
     assert machines.cluster.plan().plan.changes == (), "a plan only reads records"
+    found = drift(replace(machines.cluster.workspace(), open_hosts=machines.hosts.open)).items
+    assert [(each.address, each.kind, each.detail) for each in found] == [
+        (MOTD, "host", "drift: content, mode"),
+        ("host.web2.file./etc/other", "host", "drift: it is gone"),
+    ]
     (one, other) = machines.dry_run().changes
     assert (one.address, one.details) == (MOTD, ("drift: content, mode",))
     assert (other.address, other.details) == ("host.web2.file./etc/other", ("drift: it is gone",))

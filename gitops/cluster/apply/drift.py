@@ -5,8 +5,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from gitops.cluster.apply.hosts import reaching_hosts
 from gitops.cluster.model.outcome import StateObservations, VerbOutcome
-from gitops.cluster.plan.drift import DriftItem, find_drift
+from gitops.cluster.plan.drift import DriftItem, DriftKind, find_drift
 from gitops.cluster.session.session import RECOVERIES, Session, StateNeed, reading
 from gitops.cluster.session.workspace import Workspace
 from gitops.core.codes import Code
@@ -28,8 +31,19 @@ class DriftOutcome(VerbOutcome):
 
 
 def drift(workspace: Workspace) -> DriftOutcome:
-    """Compare all recorded graphs and all catalog texts with the ledger."""
+    """Compare all recorded graphs, all catalog texts and all hosts with the ledger."""
     return reading(workspace, "drift", StateNeed.REQUIRED, _drift)
+
+
+def _host_drift(current: Session) -> Iterator[DriftItem]:
+    with reaching_hosts(current):
+        if current.hosts is None:
+            return
+        # Imported late, because most clusters have no hosts.
+        from gitops.cluster.plan.look import drift_of_hosts
+
+        for address, words in sorted(drift_of_hosts(current, current.state).items()):
+            yield DriftItem(address, DriftKind.HOST, current.state.resources[address].digest, detail=words)
 
 
 def _drift(current: Session) -> DriftOutcome:
@@ -38,7 +52,7 @@ def _drift(current: Session) -> DriftOutcome:
         # The partial work of an interrupted operation is not drift.
         listing = current.opened.ledger.intents()
         if listing.problem is None and not listing.intents and not listing.unreadable:
-            items = [*find_drift(current, current.state, current.problems, files=True)]
+            items = [*find_drift(current, current.state, current.problems, files=True), *_host_drift(current)]
         else:
             detail = listing.problem or "an interrupted operation is not settled; apply settles it"
             current.problems.add(Code.CLUSTER_RECOVERY_PENDING, RECOVERIES, detail, severity=Severity.ERROR)

@@ -26,12 +26,14 @@ class Look(NamedTuple):
     """What an apply found in place of an item, and what follows: `words` describe it.
 
     `blocked` is why the item is not changed. With `records`, only the ledger changes, because the host already has, or no
-    longer has, the item. `adopts` means that the host already has an item that no apply made.
+    longer has, the item. `adopts` means that the host already has an item that no apply made, and `drifts` that it
+    was changed there after it was applied.
     """
 
     blocked: Reason | None = None
     records: bool = False
     adopts: bool = False
+    drifts: bool = False
     words: str = ""
 
 

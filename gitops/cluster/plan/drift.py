@@ -35,12 +35,13 @@ class DriftKind(StrEnum):
     """Kind of drift.
 
     SCHEMA: a graph accepts a different schema. VANISHED: an applied graph is missing without a delete. CATALOG: the text of
-    a query or policy is not the applied one.
+    a query or policy is not the applied one. HOST: a machine has another item than the applied one.
     """
 
     SCHEMA = "schema"
     VANISHED = "vanished"
     CATALOG = "catalog"
+    HOST = "host"
 
 
 @dataclass(frozen=True, slots=True)

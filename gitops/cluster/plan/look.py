@@ -20,7 +20,8 @@ from gitops.cluster.model.host import Connection, Item, ItemType
 from gitops.cluster.model.host_rules import HostInputs, Look
 from gitops.cluster.model.ledger import LedgerState, Status
 from gitops.cluster.model.plan import Plan, PlanInputs
-from gitops.cluster.plan.hosts import repeated, triggers
+from gitops.cluster.plan.hosts import host_inputs, repeated, triggers
+from gitops.cluster.plan.planner import diff, make_plan
 from gitops.cluster.session.session import Session
 from gitops.core.diagnostics import Severity
 from gitops.core.errors import GitopsError
@@ -75,6 +76,16 @@ def look_at_hosts(current: Session, inputs: PlanInputs, plan: Plan) -> PlanInput
     return _with_looks(inputs, hosts, looks, [*drifted, *again])
 
 
+def drift_of_hosts(current: Session, state: LedgerState) -> dict[Address, str]:
+    """Return the applied items that hosts have differently, with what differs. The session must reach hosts."""
+    changes = diff(current.desired, state)
+    inputs = PlanInputs(
+        desired=current.desired, state=state, differences=changes, hosts=host_inputs(current, changes, live=True)
+    )
+    found = look_at_hosts(current, inputs, make_plan(inputs)).hosts
+    return {} if found is None else {address: look.words for address, look in found.looks.items() if look.drifts}
+
+
 def _may_connect(change: Change | None) -> bool:
     return change is None or change.disposition is Disposition.APPLIED
 
@@ -126,7 +137,7 @@ def _look(address: Address, hosts: HostInputs, seen: SeenHost | GitopsError, *, 
         return Look(records=not marks, adopts=course is ItemCourse.ADOPT, words=_RECORDS[course])
     if course in _DRIFT:
         lost = desired is not None and _loses(desired, observed)
-        return Look(Reason.HOST_MODIFIED if lost else None, words=f"drift: {differs}")
+        return Look(Reason.HOST_MODIFIED if lost else None, drifts=True, words=f"drift: {differs}")
     if course is ItemCourse.BOTH:
         return Look(words=f"also changed on the host: {differs}")
     if course is ItemCourse.OVERWRITE:
