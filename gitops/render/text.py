@@ -421,6 +421,9 @@ def _status(outcome: StatusOutcome, *, verbose: bool) -> list[str]:
     drifted = few(outcome.drifted, verbose=verbose)
     lines.append(f"  drift: {drifted or 'none when it was last recorded'}")
     lines.append(f"  debts: {len(outcome.state.debts) or 'none'}")
+    for host, seen_there in sorted(outcome.state.observations.items()):
+        if seen_there.get("kind") == "host" and host in outcome.state.resources:
+            lines.append(f"  {host}: {seen_there.get('os')}, last changed at {seen_there.get('observed_at')}")
     lines += _serving(outcome.serving)
     if outcome.entry is not None:
         lines.append(f"  last entry: {_last(outcome.entry)}")

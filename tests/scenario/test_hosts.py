@@ -20,7 +20,7 @@ from gitops.cluster.model.outcome import ApplyOutcome
 from gitops.cluster.session.validate import validate
 from tests.support.cluster import Cluster, codes, rulings
 from tests.support.declared_hosts import KEY
-from tests.support.host_memory import MemoryHosts
+from tests.support.host_memory import Crash, MemoryHosts
 
 
 @pytest.fixture
@@ -290,3 +290,31 @@ def test_a_check_that_did_not_succeed_runs_again(machines: Machines) -> None:
     outcome = machines.apply()
     assert ([each.address for each in outcome.changes], outcome.converged) == (["host.web1.ready.up"], True)
     assert machines.apply().changes == ()
+
+
+def test_law_a_run_that_crashes_after_any_node_is_continued(machines: Machines) -> None:
+    """Law L3: the next apply leaves what an undisturbed one would, on the machines and in the ledger."""
+    items = "  - directory: /a\n  - file: /a/b\n    content: {0}\n  - service: x.service\n    triggers: [host.web1.file./a/b]\n"
+    ready = "  - ready: up\n    checks: [{{service: x.service}}]\n"
+    both = (items + ready).replace("    triggers: [host.web1.file./a/b]\n", "")
+    texts = [both.format("one"), both.format("two") + "  - symlink: /c\n    to: /a\n"]
+    machines.declare(texts[0])
+    machines.approve()
+    assert machines.apply().converged
+    left: dict[int, Any] = {}
+    for turn in range(40):
+        machines.declare(texts[(turn + 1) % 2])
+        machines.hosts.crashes = turn // 2
+        crashed = True
+        try:
+            assert machines.apply(atomic=turn % 4 < 2).converged
+            crashed = False
+        except Crash:
+            machines.hosts.crashes = None
+            assert machines.apply(atomic=turn % 4 < 2).converged
+        now = (dict(machines.hosts.has), {a: r.digest for a, r in machines.cluster.state.resources.items()})
+        assert left.setdefault(turn % 2, now) == now
+        assert machines.apply().changes == ()
+        if not crashed and turn % 2:
+            return
+    raise AssertionError("an apply has more nodes than expected")

@@ -18,11 +18,16 @@ from gitops.core.diagnostics import Diagnostics
 from gitops.core.errors import RemoteError
 
 
+class Crash(BaseException):
+    """The program ends."""
+
+
 @dataclass
 class MemoryHosts:
     """What each machine has, by item. `fails` are items whose change fails, and `offline` are hosts that do not answer.
 
-    `done` are the nodes that were carried out, in order. `machine` is the identity of each machine.
+    `done` are the nodes that were carried out, in order. `machine` is the identity of each machine. `crashes` is the number of
+    nodes after whose effect the program ends.
     """
 
     has: dict[Address, ObservedItem] = field(default_factory=dict)
@@ -30,13 +35,12 @@ class MemoryHosts:
     offline: set[str] = field(default_factory=set)
     machine: dict[str, str] = field(default_factory=dict)
     done: list[str] = field(default_factory=list)
-    opened: int = 0
+    crashes: int | None = None
 
     @contextmanager
     def open(self, run: HostRun) -> Iterator[MemoryHosts]:
         """What a workspace has as `open_hosts`."""
         assert run.hosts
-        self.opened += 1
         yield self
 
     def put(self, address: str, **attributes: Any) -> None:
@@ -68,5 +72,7 @@ class MemoryHosts:
                 self.has.pop(address, None)
             else:
                 self.has[address] = ObservedItem(Sight.PRESENT, dict(each.compared))
+        if self.crashes is not None and len(self.done) > self.crashes:
+            raise Crash
         facts: dict[str, object] = {RECORD: self.probe(step.connection, []).record} if step.node.kind == FENCE else {}
         return NodeResult(name, NodeOutcome.DONE, facts=facts)
