@@ -10,12 +10,13 @@ import html
 import re
 import shlex
 import shutil
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from tests.support.cases import read_yaml
 from tests.support.loop import CLUSTER, Done
@@ -25,6 +26,7 @@ from tests.support.persons import NEWCOMER, OPERATOR, Place
 from tests.support.remedies import Remedy, remedies
 
 DATA = ROOT / "tests" / "data" / "persons"
+T = TypeVar("T")
 BARE = ("hooks", "ssh")
 HOSTS, PHASES = ("hooks", "ssh", "github", "gitea"), ("open", "merged", "landed")
 APPROVES = {"bob": "bob", "carol": "carol"}
@@ -94,17 +96,24 @@ def cells() -> Iterator[Cell]:
 
 
 def covering(every: Iterable[Cell]) -> list[Cell]:
-    """Some of them: every verb and gate, each phase on each host, and each pair of a verb's kind with person, host and phase."""
+    """Some of them: every verb and gate, each phase on each host, and each pair of a verb's kind with person, host and phase.
+
+    To build a world costs as much as some steps in it, so as few worlds as possible are chosen first, and then steps in them.
+    """
+    has = defaultdict[tuple[str, ...], set[tuple[str, ...]]](set)
     every = list(every)
-    left = {pair for cell in every for pair in _pairs(cell)}
-    chosen, worlds = [], set[tuple[str, str, str]]()
-    for least in range(max(len(_pairs(cell)) for cell in every), 0, -1):
-        for cell in every:
-            # A world that has to be built first costs as much as some steps in one that is there.
-            if len(_pairs(cell) & left) >= least + (least > 1 and cell[:3] not in worlds):
-                chosen.append(cell)
-                worlds.add(cell[:3])
-                left -= _pairs(cell)
+    for cell in every:
+        has[cell[:3]] |= _pairs(cell)
+    worlds = _fewest({world: frozenset(pairs) for world, pairs in has.items()})
+    return _fewest({cell: _pairs(cell) for cell in every if cell[:3] in worlds})
+
+
+def _fewest(has: Mapping[T, frozenset[tuple[str, ...]]]) -> list[T]:
+    """Some that have every pair together; the next one is always one that has the most of those that are left."""
+    left, chosen = frozenset().union(*has.values()), list[T]()
+    while left:
+        chosen.append(max(has, key=lambda each: len(has[each] & left)))
+        left -= has[chosen[-1]]
     return chosen
 
 
