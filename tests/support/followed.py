@@ -126,37 +126,44 @@ def _killed(point: str, arguments: Sequence[str]) -> str:
 
 
 class Stage:
-    """A place of persons where one scene follows another. Scenes that cases share are played once."""
+    """A place of persons where each scene is played once: cases that begin after it begin with a copy of what it left."""
 
     def __init__(self, place: Place) -> None:
         self.place = place
-        self._played: list[tuple[str, ExitStack]] = []
+        self._left = {"": place.kept()}
+        self._server = ExitStack()
+        self._at: str | None = None
         self._approval = ("", "")
 
     def follow(self, case: Mapping[str, Any]) -> list[str]:
-        """Follow a remedy; what is wrong."""
-        self._enter(case["scene"])
-        with self.place.tried():
+        """Follow a remedy; what is wrong. Nothing of it is left: some cases break what they stand on."""
+        scene = case["scene"]
+        if self._at != scene:
+            self._enter(scene)
+        try:
             return list(self._case(case).wrong())
+        finally:
+            self._enter(scene)
 
     def close(self) -> None:
-        """Take back what was played."""
-        while self._played:
-            self._played.pop()[1].close()
+        """Stop the query server."""
+        self._server.close()
 
     def _enter(self, scene: str) -> None:
-        path = list(_path(scene))
-        while [name for name, _ in self._played] != path[: len(self._played)]:
-            self._played.pop()[1].close()
-        for name in path[len(self._played) :]:
-            played = ExitStack()
-            played.enter_context(self.place.tried())
-            if _scenes()[name].get("served"):
-                played.enter_context(self.place.query_server())
-            self._played.append((name, played))
+        known = scene in self._left
+        if known:
+            self._server.close()
+            self.place.restore(self._left[scene])
+        else:
+            self._enter(_scenes()[scene].get("after", ""))
+        if any(_scenes()[name].get("served") for name in (_path(scene) if known else [scene])):
+            self._server.enter_context(self.place.query_server())
+        if not known:
             case = self._case({"run": "alice$ ", "code": ""})
-            for step in _scenes()[name]["steps"]:
+            for step in _scenes()[scene]["steps"]:
                 case.by_hand(step)
+            self._left[scene] = self.place.kept()
+        self._at = scene
 
     def _case(self, case: Mapping[str, Any]) -> _Case:
         return _Case(case, self._run, self._edit, lambda who: str(self.place.loop.home(who)))
@@ -214,6 +221,8 @@ def _approve(
 
 
 def _path(scene: str) -> Iterator[str]:
+    if not scene:
+        return
     if after := _scenes()[scene].get("after"):
         yield from _path(after)
     yield scene
@@ -225,7 +234,7 @@ def is_staged(case: Mapping[str, Any]) -> bool:
 
 
 def order(case: Mapping[str, Any]) -> tuple[str, ...]:
-    """Cases in this order play each scene once."""
+    """Cases of one scene beside each other."""
     return tuple(_path(case["scene"])) if "scene" in case else ()
 
 

@@ -281,16 +281,30 @@ class Place(ABC):
     @contextmanager
     def tried(self) -> Iterator[None]:
         """What happens within the block has not happened afterwards."""
-        folder, kept = self.loop.folder, self.loop.folder.with_name(f"kept-{next(self._copies)}")
-        subprocess.run(["cp", "-a", str(folder), str(kept)], check=True)
-        memory = self.remembered()
+        folder, (kept, memory) = self.loop.folder, self.kept()
         try:
             yield
         finally:
             shutil.rmtree(folder)
             kept.rename(folder)
-            self.loop._known.clear()
-            self.remember(memory)
+            self._put_back(memory)
+
+    def kept(self) -> tuple[Path, Any]:
+        """A copy of what there is now, for `restore`."""
+        copy = self.loop.folder.with_name(f"kept-{next(self._copies)}")
+        subprocess.run(["cp", "-a", str(self.loop.folder), str(copy)], check=True)
+        return copy, self.remembered()
+
+    def restore(self, kept: tuple[Path, Any]) -> None:
+        """Everything is again as it was then; the copy stays."""
+        copy, memory = kept
+        shutil.rmtree(self.loop.folder)
+        subprocess.run(["cp", "-a", str(copy), str(self.loop.folder)], check=True)
+        self._put_back(memory)
+
+    def _put_back(self, memory: Any) -> None:
+        self.loop._known.clear()
+        self.remember(memory)
 
     def remembered(self) -> Any:
         """What the host knows besides its disk."""
