@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from copy import deepcopy
 from typing import Any
 
 import pytest
-from jsonschema import Draft7Validator
+from jsonschema_rs import Draft7Validator
 
 from gitops.cluster.config.cluster_yaml import load_header
 from gitops.cluster.config.gitops_yaml import parse_bot_config
@@ -237,7 +236,7 @@ def _edits(value: Any, put: Callable[[Any], Any]) -> Iterator[Any]:
     for key, inner in parts:
 
         def below(new: Any, key: Any = key) -> Any:
-            changed = deepcopy(value)
+            changed = value.copy()
             changed[key] = new
             return put(changed)
 

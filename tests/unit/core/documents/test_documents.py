@@ -33,7 +33,7 @@ from gitops.cluster.ledger.documents import read_entry
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.approval import UnknownAuthors
 from gitops.cluster.model.change import Seen
-from gitops.core.canonical import canonical, digest
+from gitops.core.canonical import canonical
 from gitops.core.codes import Code
 from gitops.core.documents.codec import Document, SignedMessage
 from gitops.core.documents.forms import (
@@ -523,17 +523,23 @@ WRONG: tuple[Any, ...] = (
 )
 
 
-@pytest.mark.parametrize(("name", "version", "file"), FILES, ids=[file for *_, file in FILES])
+_OLD = [file for name, version, file in FILES if version < max(GOLDEN[name])]
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "file"),
+    [pytest.param(*each, marks=[pytest.mark.slow] * (each[-1] in _OLD), id=each[-1]) for each in FILES],
+)
 def test_another_value_of_any_member_is_refused_or_read_as_another_document(name: str, version: int, file: str) -> None:
     """No member is ignored: what is accepted in its place is another value, and is written as such."""
     document: Document[Any] = declared(Document)[name]
     golden = json.loads(_json(file))
-    original = document.read(_json(file))
+    original, unchanged = document.read(_json(file)), canonical(golden)
     refused = 0
     for path in _paths(golden):
         for value in (*WRONG, ...):
             changed = _replaced(golden, path, value)
-            if digest(canonical(changed)) == digest(canonical(golden)):
+            if canonical(changed) == unchanged:
                 continue
             try:
                 read = document.read(json.dumps(changed).encode())
@@ -557,9 +563,9 @@ def _paths(form: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 def _replaced(form: Any, path: tuple[Any, ...], value: Any) -> Any:
     """The form with another value at a place; Ellipsis removes the member."""
-    changed = json.loads(json.dumps(form))
-    owner = changed
+    changed = owner = form.copy()
     for step in path[:-1]:
+        owner[step] = owner[step].copy()
         owner = owner[step]
     if value is not ...:
         owner[path[-1]] = value
