@@ -42,7 +42,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from lance.fragment import FragmentMetadata
 
 from gitops.core.clock import IdSource, parse_timestamp
 from gitops.core.codes import Code
@@ -68,6 +67,7 @@ from gitops.database.graph.staged import (
     take_lease,
 )
 from gitops.database.graph.tables import (
+    StagedFragment,
     arrow_field,
     arrow_schema,
     data_files,
@@ -187,12 +187,12 @@ class BulkPart(_Exchanged):
     fresh: bool
     fragments: tuple[str, ...]
 
-    def staged(self) -> list[FragmentMetadata]:
+    def staged(self) -> list[StagedFragment]:
         """Convert the fragments to driver objects. Raises IntegrityError `graph_unreadable`."""
         found = []
         for text in self.fragments:
             try:
-                fragment = FragmentMetadata.from_json(json.dumps(parse(text.encode())))
+                fragment = StagedFragment.from_json(json.dumps(parse(text.encode())))
                 sound = all(_FILE.fullmatch(file.path) for file in fragment.files)
             except (KeyError, TypeError, ValueError, AttributeError):
                 sound = False
@@ -343,7 +343,7 @@ def write_part(task: BulkTask, batches: Iterable[pa.RecordBatch] | pa.Table, ids
             detail = f"{declared.name}.{name} is unique and its column follows the Blob {blob}: use gitops graph load"
             raise UsageError(Code.USAGE_ERROR, detail)
     maker = RowMaker(declared, ids, problems)
-    staged: list[FragmentMetadata] = []
+    staged: list[StagedFragment] = []
     waiting: list[pa.Table] = []
     try:
         for batch in batches.to_batches() if isinstance(batches, pa.Table) else batches:
@@ -584,7 +584,7 @@ class _PartIntake(LoadIntake):
         self.problems = _PartProblems(parts)
         self._record = 0
 
-    def take(self, part: BulkPart, fragments: Sequence[FragmentMetadata]) -> None:
+    def take(self, part: BulkPart, fragments: Sequence[StagedFragment]) -> None:
         """Record the keys of a part in row order. Raises RemoteError `storage_failed`.
 
         The ids of a fresh part cannot clash and are not recorded.
@@ -594,7 +594,7 @@ class _PartIntake(LoadIntake):
         self.take_staged(part.key, fragments, records, None if part.fresh else np.ones(part.rows, np.bool_))
 
 
-def _read_fragments(plan: BulkPlan, parts: Sequence[BulkPart]) -> list[list[FragmentMetadata]]:
+def _read_fragments(plan: BulkPlan, parts: Sequence[BulkPart]) -> list[list[StagedFragment]]:
     """Return the fragments of each part. Raises UsageError for a duplicate part, or a part of a different plan."""
     staged, seen = [], set[str]()
     for at, part in enumerate(parts):

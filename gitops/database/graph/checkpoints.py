@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from lance.fragment import FragmentMetadata
 
 from gitops.core.clock import is_ulid, parse_timestamp
 from gitops.core.codes import Code
@@ -43,7 +42,7 @@ from gitops.database.graph.manifest import (
 from gitops.database.graph.results import RESTORING, LoadResult, StepProgress
 from gitops.database.graph.snapshot import Snapshot, kept_versions
 from gitops.database.graph.staged import WriteContext, precise_timestamp
-from gitops.database.graph.tables import arrow_schema, table_form
+from gitops.database.graph.tables import StagedFragment, arrow_schema, table_form
 from gitops.database.graph.write.intake import LoadIntake, RecordReader, key_columns_of
 from gitops.database.language.schema import Scalar
 
@@ -121,7 +120,7 @@ class Checkpoint(NamedTuple):
     """Rows that a checkpoint added to one table: their data files, record numbers, and a mask of ids that can clash."""
 
     key: str
-    fragments: list[FragmentMetadata]
+    fragments: list[StagedFragment]
     records: np.ndarray[tuple[int], np.dtype[np.int64]]
     given: np.ndarray[tuple[int], np.dtype[np.bool_]]
 
@@ -150,7 +149,7 @@ def read_checkpoint(store: ObjectStore, load_id: str, part: int) -> Iterator[Che
     try:
         rows = pa.ipc.open_file(store.read(key) or b"").read_all()
         for table, fragments, records, given in zip(*(rows.column(name) for name in _SCHEMA.names), strict=True):
-            found = [FragmentMetadata.from_json(text) for text in fragments.as_py()]
+            found = [StagedFragment.from_json(text) for text in fragments.as_py()]
             numbers = np.cumsum(records.values.to_numpy())
             yield Checkpoint(table.as_py(), found, numbers, given.values.to_numpy(zero_copy_only=False))
     except (pa.ArrowException, ValueError, KeyError, TypeError) as error:

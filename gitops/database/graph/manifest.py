@@ -48,6 +48,7 @@ from gitops.core.documents.forms import (
 from gitops.core.documents.json_bytes import MalformedError
 from gitops.core.errors import IntegrityError
 from gitops.database.graph import layout
+from gitops.database.graph.statistics import GROUP_TEXT
 from gitops.database.storage.port import ObjectStore
 
 T = TypeVar("T")
@@ -137,6 +138,8 @@ class TableEntry:
 
     `commits` maps these table versions to a commit of the graph that has them, by default the manifest's own. After a
     graph was restored from a copy, table versions are created again with other rows, but under other commits.
+
+    `statistics` has the texts of `gitops.database.graph.statistics`; it is None in a manifest of an earlier release.
     """
 
     path: str
@@ -146,6 +149,7 @@ class TableEntry:
     members: int
     changed: Mapping[str, int] = field(default_factory=dict)
     commits: Mapping[int, str] = field(default_factory=dict, compare=False)
+    statistics: tuple[str, ...] | None = field(default=None, compare=False)
 
     @property
     def mentions(self) -> set[int]:
@@ -351,6 +355,7 @@ _TABLE_6: Members = {
         lambda commits: {str(version): commit for version, commit in commits.items()},
     ),
 }
+_TABLE_7: Members = {**_TABLE_6, "statistics": nullable(list_of(GROUP_TEXT))}
 _DROPPED: Members = {"key": _KEY, "path": _PATH, "version": number(1)}
 _MANIFEST_2: Members = {
     "n": number(1),
@@ -378,6 +383,7 @@ _MANIFEST_3: Members = {**_MANIFEST_2, "fence": nullable(number(1)), "approvals"
 # Up to format 4, manifests do not record the columns that a table version changed.
 _MANIFEST_5: Members = {**_MANIFEST_3, "tables": map_of(record(TableEntry, _TABLE_5), key=_KEY.read)}
 _MANIFEST_6: Members = {**_MANIFEST_3, "tables": map_of(record(TableEntry, _TABLE_6), key=_KEY.read)}
+_MANIFEST_7: Members = {**_MANIFEST_3, "tables": map_of(record(TableEntry, _TABLE_7), key=_KEY.read)}
 MANIFEST = graph_document(
     {
         1: record(Manifest, _MANIFEST_1, check=_check_manifest),
@@ -386,6 +392,7 @@ MANIFEST = graph_document(
         4: sealed(record(Manifest, _MANIFEST_3, check=_check_manifest)),
         5: sealed(record(Manifest, _MANIFEST_5, check=_check_manifest)),
         6: sealed(record(Manifest, _MANIFEST_6, check=_check_manifest)),
+        7: sealed(record(Manifest, _MANIFEST_7, check=_check_manifest)),
     }
 )
 MANIFEST_FORMAT = max(MANIFEST.versions)

@@ -198,8 +198,7 @@ def _alter_table(
         writer.change(lambda dataset: dataset.alter_columns(*loosened))
     empty = [each for each in plan.adds if each not in plan.fills]
     if empty:
-        fields = [arrow_field(each.property_name, each.property_type) for each in empty]
-        writer.change(lambda dataset: dataset.add_columns(fields))
+        writer.add_empty_columns([arrow_field(each.property_name, each.property_type) for each in empty])
     return writer.finish(recount=False) if made or plan.drops or altered or loosened or empty else entry
 
 

@@ -466,6 +466,7 @@ class VerifyFindingCode(StrEnum):
     TABLE_UNREADABLE = "table_unreadable"
     COLUMNS_MISMATCH = "columns_mismatch"
     ROWS_MISMATCH = "rows_mismatch"
+    STATISTICS_MISMATCH = "statistics_mismatch"
     RULE_BROKEN = "rule_broken"
     UNREFERENCED = "unreferenced"
 

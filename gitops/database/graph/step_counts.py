@@ -6,6 +6,7 @@ A plan shows these counts, and a migration is refused by the same counts, taken 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 
 import pyarrow as pa
@@ -18,9 +19,11 @@ from gitops.database.graph.manifest import Manifest
 from gitops.database.graph.port import StepCount
 from gitops.database.graph.results import RowProblem
 from gitops.database.graph.root import GraphFolder
+from gitops.database.graph.statistics import ColumnStatistics
 from gitops.database.graph.table_changes import MigratedImage, MigratedTables, table_changes, table_key
 from gitops.database.graph.tables import count_values
 from gitops.database.language.schema import (
+    INTEGERS,
     Catalog,
     ConstraintKind,
     EdgeType,
@@ -30,7 +33,7 @@ from gitops.database.language.schema import (
     RangeBound,
     TypeKind,
 )
-from gitops.database.language.schema.conversion import Exactness
+from gitops.database.language.schema.conversion import INTEGER_BOUNDS, Exactness
 from gitops.database.language.schema.step_terms import Sort
 from gitops.database.language.schema.steps import (
     AddConstraint,
@@ -148,20 +151,25 @@ class _StepCounter:
         if step.sort is Sort.FREE:
             return StepCount(rows)
         values = lost = breaking = 0
+        name, image = step.property_name, self._image
+        doubtful = image.doubtful(key, name, partial(_is_proved, step))
+        in_doubt = image.only(key, doubtful)
         if step.rewrites and not self._converting:
             pass
         elif step.rewrites or step.exactness is not Exactness.ALWAYS:
-            for batch in self._image.accepted(key, [step.property_name]):
+            known = doubtful is not None and step.backfill is None and step.sort is Sort.CONVERTING
+            values = image.values_of(key, name) if known else rows
+            for batch in in_doubt.accepted(key, [name]):
                 column = batch.column(0)
-                values += len(column) - (column.null_count if step.backfill is None else 0)
+                values -= column.null_count if not known and step.backfill is None else 0
                 failed, bad = _failures(column, step)
                 lost += failed.true_count if step.convert is not None else 0
                 breaking += bad.true_count
         else:
             # Values stay as they are, so only missing ones count.
-            breaking = rows - self._image.values_of(key, step.property_name)
+            breaking = rows - image.values_of(key, name)
         keys: list[str] = []
-        for batch in self._image.accepted(key, [step.property_name, "id"]) if breaking else ():
+        for batch in in_doubt.accepted(key, [name, "id"]) if breaking else ():
             _, bad = _failures(batch.column(0), step)
             keys += batch.column(1).filter(bad)[: SHOWN_KEYS - len(keys)].to_pylist()
             if len(keys) == min(SHOWN_KEYS, breaking):
@@ -169,7 +177,7 @@ class _StepCounter:
         rules = [
             rule
             for rule in _rules(self._image.declared(key))
-            if step.property_name in rule.columns and (key, rule.text) not in self._added
+            if name in rule.columns and (key, rule.text) not in self._added
         ]
         # A value that does not convert is missing in the new column, so no rule finds it again.
         broken = dict.fromkeys(each.id for rule in rules for each in self.breaking(key, rule))
@@ -210,20 +218,31 @@ class _StepCounter:
 
     def breaking(self, key: str, rule: IrConstraint) -> Iterator[RowProblem]:
         """Yield the rows that break one rule after the migration."""
-        declared, column = self._image.declared(key), rule.columns[0]
+        image, declared, column = self._image, self._image.declared(key), rule.columns[0]
         properties = {name: kind for name, kind in declared.properties.items() if name in rule.columns}
         if rule.kind in (ConstraintKind.UNIQUE, ConstraintKind.KEY):
-            return self._image.unique(key, declared._replace(unique=(rule.columns,)))
+            return image.unique(key, declared._replace(unique=(rule.columns,)))
         if not isinstance(declared, NodeType):
             raise BugError(f"{rule.text} is not a rule of an edge")
+        if rule.kind is ConstraintKind.RANGE and image.keeps_numbers(key, column):
+            image = image.only(key, image.doubtful(key, column, lambda found: found.within(rule.low, rule.high)))
         # A missing value is counted by the step that requires it.
         optional = {name: kind._replace(nullable=True) for name, kind in properties.items()}
         ranges = (RangeBound(column, rule.low, rule.high),) if rule.kind is ConstraintKind.RANGE else ()
         checks = () if rule.pattern is None else (PatternCheck(column, rule.pattern),)
         alone = declared._replace(properties=optional, key=None, ranges=ranges, checks=checks)
         # Most often no row breaks it, and the ids of rows are not needed.
-        suspect = (unchecked_rows(alone, rows).true_count for rows in self._image.batches(key, list(optional)))
-        return self._image.values(key, alone) if any(suspect) else iter(())
+        suspect = (unchecked_rows(alone, rows).true_count for rows in image.batches(key, list(optional)))
+        return image.values(key, alone) if any(suspect) else iter(())
+
+
+def _is_proved(step: ChangeType, found: ColumnStatistics) -> bool:
+    """Return whether statistics prove that all values of a column convert, and that none is missing if it is required."""
+    if found.nulls and step.requires:
+        return False
+    bounds = None if step.from_.is_list or step.to.is_list else INTEGER_BOUNDS.get(step.to.scalar)
+    fits = bounds is not None and step.from_.scalar in INTEGERS and found.within(*bounds)
+    return fits or step.exactness is Exactness.ALWAYS
 
 
 def _failures(column: pa.Array, step: ChangeType) -> tuple[pa.Array, pa.Array]:

@@ -6,7 +6,8 @@ rules of the desired schema are checked on the same values that the migration wr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import field
 
 import pyarrow as pa
@@ -18,8 +19,9 @@ from gitops.database.graph.convert import constant, convert_column, filled
 from gitops.database.graph.image import GraphImage
 from gitops.database.graph.manifest import DroppedTable, Manifest, TableEntry
 from gitops.database.graph.root import GraphFolder
-from gitops.database.graph.tables import DRIVER_ERRORS, arrow_field, count_values, open_table
-from gitops.database.language.schema import Catalog, ConstraintKind, TypeKind
+from gitops.database.graph.statistics import ColumnStatistics, doubtful_fragments
+from gitops.database.graph.tables import DRIVER_ERRORS, arrow_field, count_values, fragments_of, open_table
+from gitops.database.language.schema import NUMERIC, Catalog, ConstraintKind, TypeKind
 from gitops.database.language.schema.step_terms import DropMode
 from gitops.database.language.schema.steps import (
     AddConstraint,
@@ -158,6 +160,34 @@ class MigratedImage(GraphImage):
     ) -> None:
         super().__init__(folder, {key: tables[plan.source] for key, plan in changes.tables.items()}, catalog)
         self._changes = changes
+        self.fragments: Mapping[str, tuple[int, ...]] = {}
+
+    def only(self, key: str, fragments: tuple[int, ...] | None) -> MigratedImage:
+        """Return an image that reads only these fragments of a table; None stands for all of them."""
+        image = copy(self)
+        image.fragments = {} if fragments is None else {key: fragments}
+        return image
+
+    def doubtful(self, key: str, name: str, proves: Callable[[ColumnStatistics], bool]) -> tuple[int, ...] | None:
+        """Return the fragments whose statistics do not prove a fact about a column, by desired name, before the migration.
+
+        None stands for all of them.
+        """
+        entry = self._tables[key]
+        return doubtful_fragments(entry.statistics, entry.fields[self._changes.tables[key].accepted_name(name)], proves)
+
+    def keeps_numbers(self, key: str, name: str) -> bool:
+        """Return whether a column, by desired name, has no numbers after the migration that it did not have before.
+
+        A number converts to an equal one or not at all.
+        """
+        plan = self._changes.tables.get(key)
+        if plan is None or any(each.property_name == name for each in (*plan.adds, *plan.embeds)):
+            return False
+        changes = (each for each in plan.rewrites if each.property_name == name)
+        return all(
+            each.backfill is None and each.from_.scalar in NUMERIC and not each.from_.is_list for each in changes
+        )
 
     def values_of(self, key: str, name: str) -> int:
         """Return how many rows have a value in a column, by desired name, before the migration."""
@@ -176,10 +206,13 @@ class MigratedImage(GraphImage):
     def accepted(self, key: str, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield these columns of a table, by desired name, as they are before the migration."""
         plan, entry = self._changes.tables[key], self._tables[key]
-        wanted = [plan.accepted_name(name) for name in names]
+        wanted, numbers = [plan.accepted_name(name) for name in names], self.fragments.get(key)
+        if not entry.rows or numbers == ():
+            return
         try:
             opened = open_table(self._folder, entry)
-            yield from opened.scanner(columns=wanted, batch_size=BATCH_ROWS).to_batches() if entry.rows else ()
+            parts = fragments_of(opened, numbers)
+            yield from opened.scanner(columns=wanted, batch_size=BATCH_ROWS, fragments=parts).to_batches()
         except DRIVER_ERRORS as error:
             raise RemoteError(Code.STORAGE_FAILED, f"table {entry.path} is not readable") from error
 

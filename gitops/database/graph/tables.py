@@ -17,6 +17,7 @@ Rules of this module:
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -35,6 +36,18 @@ from gitops.core.errors import ConflictError, GitopsError, RemoteError
 from gitops.database.graph.files import made_files, version_file
 from gitops.database.graph.manifest import TableEntry, find_manifest, head_number
 from gitops.database.graph.root import DatasetLocation, GraphFolder
+from gitops.database.graph.statistics import (
+    Columns,
+    ColumnStatistics,
+    RowGroup,
+    RowGroups,
+    count_nulls,
+    doubtful_fragments,
+    find_untrue,
+    group_text,
+    measure,
+    read_group,
+)
 from gitops.database.language.schema import Catalog, EdgeType, NodeType, PropType, Scalar
 from gitops.database.storage.bucket import AWAY, PERMIT
 
@@ -110,7 +123,7 @@ def create_table(folder: GraphFolder, path: str, schema: pa.Schema) -> TableEntr
             data_storage_version="2.2",
         )
         folder.settle(path, made_files(folder.store, path, None, [dataset.version]), new=True)
-    return _entry(dataset, path, rows=0)
+    return _entry(dataset, path, rows=0, statistics=())
 
 
 def open_table(folder: GraphFolder, entry: TableEntry) -> lance.LanceDataset:
@@ -134,17 +147,35 @@ def open_table(folder: GraphFolder, entry: TableEntry) -> lance.LanceDataset:
 
 
 def count_values(folder: GraphFolder, entry: TableEntry, column: str, *, missing: str | None = None) -> int:
-    """Count the rows that have a value in a column, by reading that column. With `missing`, these lack one in that column.
+    """Count the rows that have a value in a column. With `missing`, these lack one in that column.
 
-    Raises RemoteError `storage_failed`; the errors of `open_table`.
+    A column is read only if the statistics do not tell. Raises RemoteError `storage_failed`; the errors of `open_table`.
     """
     if not entry.rows:
         return 0
+    if missing is None:
+        if (nulls := count_nulls(entry.statistics, entry.rows, entry.fields[column])) is not None:
+            return entry.rows - nulls
+        doubtful = doubtful_fragments(entry.statistics, entry.fields[column], lambda found: not found.nulls)
+        return entry.rows - _count_rows(folder, entry, f"`{column}` is null", doubtful)
+    return _count_rows(folder, entry, f"`{column}` is not null and `{missing}` is null")
+
+
+def _count_rows(folder: GraphFolder, entry: TableEntry, wanted: str, fragments: tuple[int, ...] | None = None) -> int:
     # Use a text filter, because the driver accepts no other for tables with lists of times or unsigned numbers.
+    if fragments == ():
+        return 0
     opened = open_table(folder, entry)
-    wanted = f"`{column}` is not null" + ("" if missing is None else f" and `{missing}` is null")
     with _driver(folder.dataset(entry.path)):
-        return int(opened.scanner(columns=[], filter=wanted, with_row_id=True).count_rows())
+        parts = fragments_of(opened, fragments)
+        return int(opened.scanner(columns=[], filter=wanted, with_row_id=True, fragments=parts).count_rows())
+
+
+def fragments_of(dataset: lance.LanceDataset, numbers: Collection[int] | None) -> list[Any] | None:
+    """Return the fragments with these ids, or None, which stands for all of them."""
+    if numbers is None:
+        return None
+    return [part for part in dataset.get_fragments() if part.fragment_id in numbers]
 
 
 def count_differences(folder: GraphFolder, old: TableEntry, new: TableEntry) -> tuple[int, int]:
@@ -164,6 +195,27 @@ def count_differences(folder: GraphFolder, old: TableEntry, new: TableEntry) -> 
     _, at, other_at = np.intersect1d(ids, other_ids, assume_unique=True, return_indices=True)
     shared = int(np.count_nonzero(written[at] == other_written[other_at]))
     return ids.size - shared, other_ids.size - shared
+
+
+def untrue_statistics(folder: GraphFolder, entry: TableEntry) -> Iterator[str]:
+    """Yield what is not true about the statistics of a table. Raises RemoteError `storage_failed`; the errors of `open_table`."""
+    if entry.statistics is None:
+        return
+    opened, names = open_table(folder, entry), {number: name for name, number in entry.fields.items()}
+    groups = [read_group(text) for text in entry.statistics]
+    stated = sorted(each for group in groups for each in group.fragments)
+    with _driver(folder.dataset(entry.path)):
+        if stated != sorted(part.fragment_id for part in opened.get_fragments()):
+            yield "the fragments are not those of the table"
+            return
+        exact = sum(group.rows for group in groups) == entry.rows
+        for group in groups:
+            columns = [names[number] for number in group.columns if number in names] or ["id"]
+            parts = fragments_of(opened, group.fragments)
+            batches = opened.scanner(columns=columns, fragments=parts).to_batches()
+            if (found := find_untrue(group, names, batches, exact=exact)) is not None:
+                shown = group.fragments[0] if len(group.fragments) == 1 else f"{group.fragments[0]} and others"
+                yield f"fragment {shown}: {found}"
 
 
 def files_of(fragment: Any) -> tuple[object, ...]:
@@ -219,14 +271,40 @@ def declared_type(catalog: Catalog, key: str) -> NodeType | EdgeType:
     return catalog.nodes[name] if kind == "node" else catalog.edges[name]
 
 
+class StagedFragment(FragmentMetadata):
+    """Rows in data files that do not belong to a table version yet, with their statistics."""
+
+    statistics: Columns
+
+    @classmethod
+    def of(cls, fragment: FragmentMetadata, statistics: Columns) -> StagedFragment:
+        """Return a fragment of the driver with statistics."""
+        staged = cls(**vars(fragment))
+        staged.statistics = statistics
+        return staged
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the driver's JSON form with one more member."""
+        return {**super().to_json(), "statistics": group_text(RowGroup((0,), self.physical_rows, self.statistics))}
+
+    @staticmethod
+    def from_json(json_data: str) -> StagedFragment:
+        """Read the form, also without statistics. Raises KeyError, TypeError, ValueError or AttributeError for any other."""
+        found, text = FragmentMetadata.from_json(json_data), json.loads(json_data).get("statistics")
+        group = None if text is None else read_group(text)
+        known = group is not None and group.rows == found.physical_rows
+        return StagedFragment.of(found, group.columns if group is not None and known else {})
+
+
 def stage_rows(
     folder: GraphFolder, entry: TableEntry, rows: pa.Table, opened: lance.LanceDataset | None = None
-) -> list[FragmentMetadata]:
+) -> list[StagedFragment]:
     """Write rows to data files that do not belong to a table version yet.
 
     Raises RemoteError, and the errors of `open_table`.
     """
-    return _staged(folder.dataset(entry.path), open_table(folder, entry) if opened is None else opened, rows)
+    dataset = open_table(folder, entry) if opened is None else opened
+    return _staged(folder.dataset(entry.path), dataset, rows, entry.fields)
 
 
 def table_form(entry: TableEntry) -> dict[str, Any]:
@@ -319,6 +397,7 @@ class TableWriter:
         self._base = entry
         self._path = entry.path
         self._rows = entry.rows
+        self._groups = RowGroups(entry.statistics)
         self._place = folder.dataset(entry.path)
         self.dataset = open_table(folder, entry) if opened is None else opened
         with _driver(self._place):
@@ -354,13 +433,18 @@ class TableWriter:
         An error of `make` is raised, and leaves no files. Raises the same errors as `change`.
         """
         raised: list[Exception] = []
+        numbers = {field.name: at for at, field in enumerate(schema)}
+        measured: dict[int, ColumnStatistics] = {}
 
         def guarded(batch: pa.RecordBatch) -> pa.RecordBatch:
             try:
-                return make(batch)
+                new = make(batch)
             except Exception as error:
                 raised.append(error)
                 raise
+            for at, found in measure(new, numbers).items():
+                measured[at] = measured[at].joined(found) if at in measured else found
+            return new
 
         convert: Any = lance.batch_udf(output_schema=schema)(guarded)
         parts, options = self.dataset.get_fragments(), self._place.driver_options()
@@ -368,11 +452,14 @@ class TableWriter:
             self.change(lambda dataset: dataset.add_columns(convert, read_columns=read, batch_size=rows))
             return
         made: list[FragmentMetadata] = []
+        columns: dict[int, Columns] = {}
         try:
             with _driver(self._place):
                 for part in parts:
                     done, after = part.merge_columns(convert, columns=read, batch_size=rows)
                     made.append(done)
+                    columns[part.fragment_id] = dict(measured)
+                    measured.clear()
         except RemoteError:
             known = {file.path for part in parts for file in part.metadata.files}
             for done in made:
@@ -382,14 +469,21 @@ class TableWriter:
                 raise raised[0] from None
             raise
         self.change(lambda dataset: _publish(dataset, lance.LanceOperation.Merge(made, after), options))
+        fields = _field_ids(self.dataset)
+        ids = [fields[name] for name in schema.names]
+        self._groups.widen({number: {ids[at]: each for at, each in found.items()} for number, found in columns.items()})
 
-    def stage(self, rows: pa.Table) -> list[FragmentMetadata]:
+    def add_empty_columns(self, fields: list[pa.Field]) -> None:
+        """Add columns without values. Raises the same errors as `change`."""
+        self.change(lambda dataset: dataset.add_columns(fields))
+        known = _field_ids(self.dataset)
+        self._groups.widen_empty([known[field.name] for field in fields])
+
+    def stage(self, rows: pa.Table) -> list[StagedFragment]:
         """Write rows to data files for this table, as `stage_rows` does."""
-        return _staged(self._place, self.dataset, rows)
+        return _staged(self._place, self.dataset, rows, self._base.fields)
 
-    def exchange(
-        self, staged: Sequence[FragmentMetadata], gone: Iterable[int] | None, kept: Sequence[int] = ()
-    ) -> None:
+    def exchange(self, staged: Sequence[StagedFragment], gone: Iterable[int] | None, kept: Sequence[int] = ()) -> None:
         """Create a version in which staged rows replace the rows at the addresses `gone` (None means all rows).
 
         Addresses refer to the manifest's version. The first staged rows get the row ids in `kept`, which come from
@@ -405,13 +499,17 @@ class TableWriter:
         self.change(lambda dataset: _commit(dataset, [] if kept else staged, gone, options))
         if kept:
             self.change(lambda dataset: _publish(dataset, lance.LanceOperation.Append(list(staged)), options))
+        made = {part.files[0].path: part for part in staged}
+        for fragment in self.dataset.get_fragments() if made else ():
+            if (mine := made.get(fragment.metadata.files[0].path)) is not None:
+                self._groups.add(fragment.fragment_id, mine.physical_rows, mine.statistics)
 
     def rewrite(self, action: Callable[[lance.LanceDataset], Any]) -> bool:
         """Run a change that creates any number of versions but changes no rows. Return whether it created any.
 
         None of them can be another writer's version. Raises the same errors as `change`.
         """
-        before = self._expected
+        before, fragments = self._expected, self._fragment_ids()
         try:
             call_driver(self._path, partial(action, self.dataset))
         except RemoteError as error:
@@ -424,7 +522,11 @@ class TableWriter:
             if _operation_of(latest, version) not in _REWRITES:
                 raise ConflictError(Code.GRAPH_CONFLICT, f"another writer is changing {self._place.uri}")
         self.dataset, self._expected = latest, latest.version
+        self._groups.rewrite(fragments, self._fragment_ids())
         return latest.version > before
+
+    def _fragment_ids(self) -> list[int]:
+        return [part.fragment_id for part in self.dataset.get_fragments()]
 
     def tidy(self) -> None:
         """Join the smallest fragments if there are many, so that changes do not slow down over time.
@@ -449,7 +551,9 @@ class TableWriter:
             made = range(self._found + 1, self._expected + 1)
             self._folder.settle(self._path, made_files(self._folder.store, self._path, base.version, made))
             rows = self.dataset.count_rows() if recount else self._rows
-        found = _entry(self.dataset, self._path, rows=rows)
+            sizes = {part.fragment_id: part.physical_rows for part in self.dataset.get_fragments()}
+        fields = _field_ids(self.dataset)
+        found = _entry(self.dataset, self._path, rows=rows, statistics=self._groups.finish(sizes, fields.values()))
         if changed is None:
             return found
         columns = {**base.changed, **dict.fromkeys(changed, found.version)}
@@ -491,12 +595,18 @@ def _operation_of(dataset: lance.LanceDataset, version: int) -> str | None:
     return None if transaction is None else type(transaction.operation).__name__
 
 
-def _staged(place: DatasetLocation, dataset: lance.LanceDataset, rows: pa.Table) -> list[FragmentMetadata]:
+def _staged(
+    place: DatasetLocation, dataset: lance.LanceDataset, rows: pa.Table, fields: Mapping[str, int]
+) -> list[StagedFragment]:
     with _driver(place):
         written: list[FragmentMetadata] = write_fragments(
             rows, dataset, mode="append", storage_options=place.driver_options(), data_storage_version="2.2"
         )
-        return written
+    staged, start = [], 0
+    for part in written:
+        staged.append(StagedFragment.of(part, measure(rows.slice(start, part.physical_rows), fields)))
+        start += part.physical_rows
+    return staged
 
 
 def _commit(
@@ -537,9 +647,13 @@ def _publish(dataset: lance.LanceDataset, change: Any, options: dict[str, str] |
     )
 
 
-def _entry(dataset: lance.LanceDataset, path: str, *, rows: int) -> TableEntry:
-    fields = {field.name(): field.id() for field in dataset.lance_schema.fields()}
-    return TableEntry(path, dataset.version, rows, fields, members=dataset.version)
+def _field_ids(dataset: lance.LanceDataset) -> dict[str, int]:
+    return {field.name(): field.id() for field in dataset.lance_schema.fields()}
+
+
+def _entry(dataset: lance.LanceDataset, path: str, *, rows: int, statistics: tuple[str, ...]) -> TableEntry:
+    fields = _field_ids(dataset)
+    return TableEntry(path, dataset.version, rows, fields, members=dataset.version, statistics=statistics)
 
 
 @contextlib.contextmanager

@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from lance.fragment import FragmentMetadata
-
 from gitops.core.clock import is_ulid
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
@@ -41,7 +39,7 @@ from gitops.database.graph.manifest import Manifest
 from gitops.database.graph.results import CHECKING, READING, LoadResult, StepProgress, Watcher, unwatched
 from gitops.database.graph.snapshot import ReadTarget, Snapshot, open_snapshot
 from gitops.database.graph.staged import DEFAULT_TERM, WriteContext, hold_lease, retry_until_published, sleep_jittered
-from gitops.database.graph.tables import open_table, remove_files
+from gitops.database.graph.tables import StagedFragment, open_table, remove_files
 from gitops.database.graph.write.intake import LoadError, LoadIntake, RecordProblems
 from gitops.database.language.schema import Catalog, EdgeType
 
@@ -159,7 +157,7 @@ def _read_answer(snapshot: Snapshot, load: SharedLoad, task: str) -> dict[str, A
 def _discard(load: SharedLoad, snapshot: Snapshot, answers: Sequence[Mapping[str, Any]]) -> None:
     for answer in answers:
         for key, table in answer["tables"].items():
-            staged = [FragmentMetadata.from_json(text) for text in table["fragments"]]
+            staged = [StagedFragment.from_json(text) for text in table["fragments"]]
             remove_files(snapshot.folder, snapshot.manifest.tables[key].path, staged)
     end_lease(load.plan, snapshot)
     snapshot.folder.remove(f"{layout.BULK}/{load.plan.bulk}")
@@ -403,7 +401,7 @@ class _Driver:
             table = intake.open_table(key)
             for part in parts:
                 table.rows += part["rows"]
-                table.staged += [FragmentMetadata.from_json(text) for text in part["fragments"]]
+                table.staged += [StagedFragment.from_json(text) for text in part["fragments"]]
         if not intake.tables:
             return LoadResult(self._snapshot.manifest.n, {})
         plan = self.load.plan

@@ -30,8 +30,6 @@ from datetime import datetime, timedelta
 from functools import partial
 from itertools import pairwise
 
-from lance.fragment import FragmentMetadata
-
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import GitopsError, system_reason
@@ -47,6 +45,7 @@ from gitops.database.graph.root import GraphFolder, StoredFile, tables_at_once
 from gitops.database.graph.snapshot import Snapshot, open_snapshot, version_time
 from gitops.database.graph.staged import Lease, WriteContext, read_leases
 from gitops.database.graph.tables import (
+    StagedFragment,
     data_files,
     dataset_versions,
     drop_left_files,
@@ -306,7 +305,7 @@ class _GarbageCollection:
             # As for leases, clocks of other machines may be behind.
             if not load.expired(self._now - timedelta(minutes=5)):
                 continue
-            staged: dict[str, list[FragmentMetadata]] = {}
+            staged: dict[str, list[StagedFragment]] = {}
             for part in (part for at in range(len(load.reads)) for part in read_checkpoint(self._store, load.id, at)):
                 if part.key:
                     staged.setdefault(str(load.tables[part.key]["path"]), []).extend(part.fragments)
@@ -318,7 +317,7 @@ class _GarbageCollection:
         for file in (file for files in parts.values() for file in files if self._old(file.written)):
             self._remove(file.path, file.bytes)
 
-    def _remove_staged(self, path: str, fragments: list[FragmentMetadata]) -> None:
+    def _remove_staged(self, path: str, fragments: list[StagedFragment]) -> None:
         """Remove the data files that no version uses. A dataset without versions is removed as a whole."""
         if path.partition("/")[2] not in self._folder.children(path.partition("/")[0]):
             return

@@ -5,7 +5,8 @@
    commit.
 3. Every schema matches the digest in its file name, compiles, and declares the tables of the versions that use it.
 4. Every table opens at every version in a manifest, with the recorded columns, row count and files.
-5. With `deep`: in the newest version of each branch, ids are unique, edge ends exist, and every schema rule holds.
+5. With `deep`: in the newest version of each branch, ids are unique, edge ends exist, every schema rule holds, and the
+   statistics are true.
 6. Unreferenced objects are listed as notes; they are harmless, and gc removes them.
 """
 
@@ -25,7 +26,14 @@ from gitops.database.graph.results import VerifyFinding, VerifyFindingCode, Veri
 from gitops.database.graph.root import tables_at_once
 from gitops.database.graph.snapshot import Snapshot, open_snapshot, table_keys
 from gitops.database.graph.staged import read_leases
-from gitops.database.graph.tables import call_driver, declared_type, driver_message, key_columns, open_table
+from gitops.database.graph.tables import (
+    call_driver,
+    declared_type,
+    driver_message,
+    key_columns,
+    open_table,
+    untrue_statistics,
+)
 from gitops.database.language.schema import Catalog, EdgeType
 from gitops.database.storage.parallel import in_parallel
 
@@ -214,6 +222,8 @@ class _Verification:
                 for each in chain.from_iterable(rule(key) for rule in rules):
                     place = f"{line.name}/{key}/{each.id}"
                     self._add(VerifyFindingCode.RULE_BROKEN, place, f"{each.kind}: {each.detail}")
+                for detail in untrue_statistics(self._folder, head.tables[key]):
+                    self._add(VerifyFindingCode.STATISTICS_MISMATCH, f"{line.name}/{key}", detail)
             except GitopsError as error:
                 self._failed(VerifyFindingCode.TABLE_UNREADABLE, f"{line.name}/{key}", error)
 

@@ -32,7 +32,6 @@ from typing import Any, BinaryIO, NamedTuple, Self
 import lance
 import numpy as np
 import pyarrow as pa
-from lance.fragment import FragmentMetadata
 
 from gitops.core.clock import IdSource
 from gitops.core.codes import Code
@@ -44,6 +43,7 @@ from gitops.database.graph.manifest import TableEntry
 from gitops.database.graph.root import tables_at_once
 from gitops.database.graph.snapshot import Snapshot
 from gitops.database.graph.tables import (
+    StagedFragment,
     arrow_schema,
     arrow_table,
     declared_type,
@@ -444,7 +444,7 @@ class TableIntake:
     groups: dict[tuple[str, ...], Keys] = field(default_factory=dict)
     pending: list[IncomingRow | ColumnRows] = field(default_factory=list)
     tables: list[pa.Table] = field(default_factory=list)
-    staged: list[FragmentMetadata] = field(default_factory=list)
+    staged: list[StagedFragment] = field(default_factory=list)
     kept: int = 0
 
     @property
@@ -515,7 +515,7 @@ class LoadIntake:
             remove_files(self.snapshot.folder, path, table.staged[table.kept :])
 
     def take_staged(
-        self, key: str, fragments: Sequence[FragmentMetadata], records: Numbers, given: Numbers | None
+        self, key: str, fragments: Sequence[StagedFragment], records: Numbers, given: Numbers | None
     ) -> None:
         """Accept rows that are already in data files, which are kept. Only the rows' keys are read.
 

@@ -112,6 +112,12 @@ ID = encode_ulid(1, 2)
 OTHER = encode_ulid(1, 7)
 
 
+STATISTICS = (
+    "fragments 0..2 9; rows 5; 1: 2 null, -5..8",
+    "fragments 3; rows 3; 1: 3 null; 2: 0 null, 0.5..1e+300",
+)
+
+
 def manifest(n: int = 3, **changes: Any) -> Manifest:
     values = {
         "n": n,
@@ -126,7 +132,9 @@ def manifest(n: int = 3, **changes: Any) -> Manifest:
         "schema_source": "a" * 64,
         "schema_ir": "b" * 64,
         "tables": {
-            "node:P": TableEntry(f"nodes/{ID}.lance", 4, 7, {"id": 0, "k": 1}, 2, {"k": 3}).committed(OTHER),
+            "node:P": TableEntry(
+                f"nodes/{ID}.lance", 4, 7, {"id": 0, "k": 1, "y": 2}, 2, {"k": 3}, statistics=STATISTICS
+            ).committed(OTHER),
             "edge:E": TableEntry(f"edges/{ID}.lance", 1, 0, {"id": 0}, 1).committed(ID),
         },
         "dropped": (DroppedTable("node:Old", f"nodes/{encode_ulid(1, 1)}.lance", 2),),
@@ -139,6 +147,7 @@ def test_reading_gives_what_was_written() -> None:
     for n, actor in ((1, None), (3, "änn")):
         assert publish(store, manifest(n, actor=actor))
         assert read_manifest(store, n) == manifest(n, actor=actor)
+        assert read_manifest(store, n).tables["node:P"].statistics == STATISTICS
         assert read_manifest(store, n).to_bytes() == manifest(n, actor=actor).to_bytes()
 
 
@@ -164,7 +173,7 @@ def test_no_manifest_no_head() -> None:
     assert head_number(MemoryStore()) is None
 
 
-def _set(*path: str, to: Any) -> Any:
+def _set(*path: str | int, to: Any) -> Any:
     def change(form: dict[str, Any]) -> None:
         for part in path[:-1]:
             form = form[part]
@@ -174,7 +183,7 @@ def _set(*path: str, to: Any) -> Any:
 
 
 BROKEN = {
-    "newer format": _set("format", to=7),
+    "newer format": _set("format", to=8),
     "format is a truth value": _set("format", to=True),
     "unknown member": _set("extra", to=1),
     "other number": _set("n", to=4),
@@ -210,6 +219,7 @@ BROKEN = {
     "commit of another version": _set("tables", "node:P", "commits", "1", to=ID),
     "commit of a version with a sign": _set("tables", "edge:E", "commits", to={"+1": ID}),
     "commit of no form": _set("tables", "edge:E", "commits", "1", to="x"),
+    "statistics of no form": _set("tables", "node:P", "statistics", 0, to="fragments 0; rows -1"),
     "dropped is text": _set("dropped", to="x"),
     "dropped entry is text": _set("dropped", to=["x"]),
     "dropped path leads out": _set("dropped", to=[{"key": "node:A", "path": "/etc", "version": 1}]),
@@ -248,6 +258,7 @@ WELL_FORMED = {
             "members": 3,
             "changed": {},
             "commits": {"3": ID},
+            "statistics": None,
         }
     },
     "dropped": [],
@@ -270,11 +281,12 @@ def test_a_document_that_was_changed_is_refused_however_well_formed(member: str)
 def test_of_an_earlier_format_nothing_is_known_to_be_older_than_its_version() -> None:
     form = json.loads(manifest().to_bytes()) | {"format": 4}
     for table in form["tables"].values():
-        del table["members"], table["changed"], table["commits"]
+        del table["members"], table["changed"], table["commits"], table["statistics"]
     store = MemoryStore()
     store.write(layout.manifest_key(3), json.dumps(sealed(form)).encode())
     entry = read_manifest(store, 3).tables["node:P"]
     assert (entry.members, entry.column_version("k"), entry.column_version("id")) == (4, 4, 4)
+    assert entry.statistics is None
 
 
 @pytest.mark.parametrize("member", json.loads(manifest().to_bytes()))

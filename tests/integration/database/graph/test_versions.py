@@ -153,7 +153,8 @@ def test_a_manifest_of_the_first_format_reads_as_ever() -> None:
     assert [entry.purged for entry in manifest.dropped] == [False]
     new = json.loads(manifest.to_bytes())
     for entry in new["tables"].values():
-        assert (entry.pop("members"), entry.pop("changed"), entry.pop("commits")) == (entry["version"], {}, {})
+        known = [entry.pop(name) for name in ("members", "changed", "commits", "statistics")]
+        assert known == [entry["version"], {}, {}, None]
     assert {key: new[key] for key in form if key not in ("format", "parent", "dropped")} == {
         key: form[key] for key in form if key not in ("format", "parent", "dropped")
     }
@@ -168,7 +169,7 @@ def test_a_graph_whose_versions_are_of_the_first_format_goes_on(history: History
         for name in ("branch", "line", "merge_parent", "lineage", "message", "fence", "approvals", "checksum"):
             del form[name]
         for entry in form["tables"].values():
-            del entry["members"], entry["changed"], entry["commits"]
+            del entry["members"], entry["changed"], entry["commits"], entry["statistics"]
         path.write_text(json.dumps(form), encoding="utf-8")
     assert (history.ages(), history.ages(version=2)) == ({"a": 2}, {"a": 1})
     history.people("main", a=3)
