@@ -91,7 +91,7 @@ class ScopeChange:
             name, new = was["name"], self.successor
             rename = f"to rename {name} to {new}, add renamed_from: {name} to the entry of {new}: that keeps ledger and graphs"
             return (
-                f"{count} left in storage {was['storage']}, and governed by no ledger",
+                f"{count} left in storage {was['storage']} without a ledger",
                 f"branch gitops/ledger/{name} is left with its last entry",
                 *([rename] if new else []),
             )

@@ -111,7 +111,7 @@ def test_a_change_says_what_is_left_behind() -> None:
         "1 graph is not copied: the folder of each has to be in s3://there/brain before this is applied",
     )
     assert ScopeChange(SCOPE, None).details(2) == (
-        "2 graphs are left in storage default, and governed by no ledger",
+        "2 graphs are left in storage default without a ledger",
         "branch gitops/ledger/brain is left with its last entry",
     )
     assert ScopeChange(SCOPE, None, "mind").details(2)[2:] == (
