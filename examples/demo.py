@@ -38,6 +38,8 @@ approvals:
   approvers: [alice@brain.example, bob@brain.example]
 apply:
   parallel: 2
+preview: {enabled: true, scratch: previews}
+serve: {record: counts, record_keys: ["@RECORD_KEY@"]}
 """
 
 ACT = """\
@@ -53,6 +55,9 @@ cd "$folder/$who" || exit
 [ $# -gt 0 ] || { echo "You are $who now; exit ends that."; set -- "${SHELL:-sh}"; }
 exec "$@"
 """
+
+# Who called `find_person` on each of the last days, and how often.
+CALLS = (("act-agent", 40), ("act-reader", 3))
 
 CONTACTS = """\
 {"type": "Contact", "data": {"name": "Erin", "phone": "555-0101"}}
@@ -150,9 +155,9 @@ class Demo:
             sys.exit(f"{path} does not have the line that the demo changes")
         file.write_text(text.replace(old, new, 1))
 
-    def propose(self, branch: str, message: str) -> None:
+    def propose(self, branch: str, message: str, *paths: str) -> None:
         """Show Alice's edits as a diff, commit them and push them: a pushed branch is a change request."""
-        self.run("alice", "git", "diff", "--unified=0", lines=22)
+        self.run("alice", "git", "diff", "--unified=0", *(["--", *paths] if paths else []), lines=22)
         self.prepare("alice", "git", "commit", "--quiet", "--all", "--message", message)
         self.run("alice", "git", "push", "--quiet", "origin", branch)
 
@@ -174,7 +179,7 @@ def say(text: str) -> None:
 
 def prepare(demo: Demo) -> None:
     """Make keys, and a bare repository with the settings of its bot."""
-    for who in ("bot", "alice", "bob"):
+    for who in ("bot", "alice", "bob", "server"):
         home = demo.folder / "home" / who
         home.mkdir(parents=True)
         key = home / "key"
@@ -189,6 +194,7 @@ def prepare(demo: Demo) -> None:
         ("user.email", "bot@brain.example"),
         ("user.signingKey", str(demo.folder / "home" / "bot" / "key")),
         ("gitops.root", str(demo.folder / "data")),
+        ("gitops.writers", "alice@brain.example"),
     ):
         demo.prepare("bot", "git", "config", setting, value, at="server.git")
 
@@ -201,7 +207,8 @@ def first_push(demo: Demo) -> None:
     # The third act deletes the graph of these tests.
     shutil.copytree(EXAMPLE, clone / "cluster", ignore=shutil.ignore_patterns("contacts.test.yaml"))
     (clone / ".gitops").mkdir()
-    (clone / "gitops.yaml").write_text(CONFIG)
+    public = " ".join((demo.folder / "home" / "server" / "key.pub").read_text().split()[:2])
+    (clone / "gitops.yaml").write_text(CONFIG.replace("@RECORD_KEY@", public))
     lines = []
     for who in ("bot", "alice", "bob"):
         kind, blob = (demo.folder / "home" / who / "key.pub").read_text().split()[:2]
@@ -220,16 +227,66 @@ def first_push(demo: Demo) -> None:
     demo.run("alice", *ask, "search_documents", "--param", "q=compact bytes")
 
 
-def schema_change(demo: Demo) -> None:
-    """A schema change that drops a property: planned, merged, applied; an earlier version still has the data."""
+def record_calls(demo: Demo) -> None:
+    """Write the signed record that a query server would have written, so that the demo needs no libraries of servers."""
+    from datetime import timedelta
+
+    from gitops.cluster.ledger.use import UseRecords, use_rules
+    from gitops.cluster.model.use import USE_NAMESPACE, UseCount, UseRecord
+    from gitops.database.storage.local import LocalStore
+    from gitops.git.signatures import sign, verify_detached
+    from gitops.repository.wiring.local import LocalRepository
+    from gitops.repository.wiring.system import RandomIds, SystemClock
+
+    local = LocalRepository(str(demo.server), environ={**demo.env, "HOME": str(demo.folder / "home" / "bot")})
+    view = local.ledger(local.rule()).view()
+    rules, state = use_rules(view), view.state
+    if rules is None or state is None:
+        sys.exit("the ledger does not say that calls are recorded")
+    incarnation = str(state.observations["graph.knowledge"]["incarnation"])
+    records = UseRecords(lambda: LocalStore(demo.folder / "data" / "brain"), verify_detached)
+    key, now = str(demo.folder / "home" / "server" / "key"), SystemClock().now()
+    for back in range(8):
+        day = now - timedelta(days=back)
+        at = f"{day - timedelta(hours=2):%Y-%m-%dT%H:%M:%SZ}"
+        counts = [UseCount("0" * 64, "find_person", ("slug: text",), who, calls, 0, at) for who, calls in CALLS]
+        record = UseRecord(
+            repository=rules.repository,
+            cluster=rules.cluster,
+            graph="knowledge",
+            incarnation=incarnation,
+            server="demo",
+            segment=RandomIds().ulid(),
+            day=day.date().isoformat(),
+            clients=rules.clients,
+            floor=0,
+            knows=(),
+            counts=tuple(sorted(counts)),
+        )
+        records.write(record, lambda text: sign(text, key=key, namespace=USE_NAMESPACE))
+
+
+def breaking_change(demo: Demo) -> None:
+    """A change that breaks clients: planned, tested, previewed on the live data, applied; the data stays in earlier versions."""
+    record_calls(demo)
     demo.start("team-mission")
     demo.edit("cluster/knowledge/schema.pg", "    founded: Date?\n", "    mission: String?\n")
-    demo.propose("team-mission", "Give teams a mission instead of a birthday")
-    demo.run("alice", "gitops", "request", "show", "1", since="**", lines=16)
+    demo.edit("cluster/knowledge/queries/people.gq", "$p.role, $p.email, $p.joined", "$p.role, $p.joined")
+    demo.edit("cluster/knowledge/queries/reads.test.yaml", " p.email: emil@brain.example,", "")
+    demo.edit("cluster/policies/knowledge.policy.yaml", ', "act-agent"]', "]")
+    demo.edit(
+        "cluster/policies/access.test.yaml", "actors: [act-reader, act-agent], query", "actors: [act-reader], query"
+    )
+    demo.propose("team-mission", "Give teams a mission instead of a birthday", "cluster/knowledge/*.[gp][gq]")
+    # The bot tries the change on a copy of the live graph, and adds the result to the comment.
+    demo.run("bot", "gitops", "bot", "preview", at="server.git", lines=1)
+    demo.run("alice", "gitops", "request", "show", "1", since="**", lines=9)
+    say("Further down, the comment says who loses access, and what the query returned for live values:")
+    demo.run("alice", "gitops", "request", "show", "1", since="**`READ`**", lines=1)
+    demo.run("alice", "gitops", "request", "show", "1", since="| query |", lines=3)
     demo.run("alice", "gitops", "request", "merge", "1", lines=2)
-    say("The teams have the new property. The version before the merge still has the old one:")
+    say("The version before the merge still has the dropped property:")
     show = ("gitops", "graph", "show", "knowledge", "--config", "cluster", "--type", "Team", "--limit", "1")
-    demo.run("alice", *show)
     demo.run("alice", *show, "--at", "2")
 
 
@@ -299,9 +356,9 @@ def audit(demo: Demo) -> None:
 ACTS = (
     (first_push, "a push creates the graphs", "The server is a plain Git repository. Its hooks run the bot."),
     (
-        schema_change,
+        breaking_change,
         "every change gets a plan",
-        "Read the plan comment: it says what the change does to the data, before the merge.",
+        "Read the plan comment: it says whom and what the change breaks, before the merge.",
     ),
     (
         deletion,

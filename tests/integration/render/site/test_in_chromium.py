@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from gitops.cli.main import main
+from gitops.core.codes import Code
 from gitops.git.port import ZERO, NewCommit, RefUpdate
-from gitops.repository.kept_plans import PLAN_RECORD, PlanRecord
+from gitops.repository.kept_plans import PLAN_RECORD, PlanRecord, PlanTestFailure, PlanTests
+from tests.integration.cli.test_report import PREVIEWED, keep_preview
 from tests.support.audited import MAIN, Life, person
 from tests.support.chromium import AXE, CHROMIUM, Tab, browser
 
@@ -32,15 +34,21 @@ EVIL = "graph.<script>alert(1)</script>\u202e" + "long" * 100
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A report with a hostile plan."""
+    """A report with a hostile plan, a test of it that failed, the clients that it breaks, and a preview."""
     home = tmp_path_factory.mktemp("life")
     life = Life(home).live()
     nodes = [{"id": f"{EVIL}{number}", "action": "create", "change": "x"} for number in range(3)]
     edges = [{"from": f"{EVIL}0", "to": f"{EVIL}{number}"} for number in (1, 2)]
-    form = {"changes": [{"resource": EVIL, "operation": "create"}], "execution_graph": {"nodes": nodes, "edges": edges}}
+    callers = {"words": f"breaks 1 client: {EVIL}"}
+    form = {
+        "changes": [{"resource": EVIL, "operation": "update", "callers": callers}],
+        "execution_graph": {"nodes": nodes, "edges": edges},
+    }
     form["approvals_required"] = [{"resource": EVIL, "satisfied": False, "reason": EVIL}]
     tip = life.git.resolve(MAIN) or ""
-    record = PlanRecord("brain", 1, tip, tip, None, "0" * 64, (EVIL[:20],), 1, ("graph.x",))
+    failure = PlanTestFailure(Code.TEST_FAILED, "notes.test.yaml", 3, EVIL)
+    tests = PlanTests(1, 1, 0, 0, (failure,))
+    record = PlanRecord("brain", 1, tip, tip, None, "0" * 64, (EVIL[:20],), 1, ("graph.x",), tests=tests)
     files = {
         "plan.json": PLAN_RECORD.write(record),
         "outcome.json": json.dumps(form).encode(),
@@ -49,6 +57,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     new = NewCommit(life.git.write_files(None, files), (), person("bot"), "plan\n")
     commit = life.git.write_commit(new, signing_key=None)
     life.git.update_refs([RefUpdate("refs/gitops/plans/brain/1", ZERO, commit)])
+    keep_preview(life, 1, PREVIEWED)
     assert main(["report", "--repo", str(life.git.git_dir), "--output", str(home / "report")]) == 0
     assert main(["report", "--repo", str(life.git.git_dir), "--output", str(home / "filter"), "--filter"]) == 0
     return home
@@ -56,6 +65,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def visit(tab: Tab, folder: Path, page: str) -> None:
     tab.open((folder / page).as_uri())
+
+
+def test_the_pages_show_what_the_browser_looks_at(folder: Path) -> None:
+    page = (folder / "report/requests/1.html").read_text("utf-8")
+    assert all(f'id="{part}"' in page for part in ("tests", "preview"))
+    assert "breaks 1 client: graph.&lt;script&gt;" in page
 
 
 def test_a_report_prints_no_console_line_and_requests_only_files(folder: Path, tmp_path: Path) -> None:
