@@ -4,8 +4,8 @@
 2. Only people who may read get previews: members by the rules in force (`preview.authors`), and everyone else, forks
    included, by the command of somebody who may give commands.
 3. A record with the same key, signed by a ledger signer, means that nothing is left to do.
-4. The copies get a claim first. The result is kept and shown, and then the claim is extended; without that, the next run
-   removes the copies after an hour.
+4. The copies get a claim first. The result is kept, the claim is extended, and the result is shown. Without the second, the
+   next run removes the copies after an hour; without the third, it shows the kept result.
 5. If the head moves meanwhile, the result is dropped.
 6. The record, the status and the comment have counts only. Rows that the rules allow to show are in the comment and the
    page of the job of this run, and are never stored.
@@ -23,7 +23,7 @@ from gitops.bot.attestations import missing_permission
 from gitops.bot.context import EventContext
 from gitops.bot.plan_requests import plan_request
 from gitops.bot.query_tests import folders_of_tests
-from gitops.bot.report import set_preview_status
+from gitops.bot.report import is_preview_status, set_preview_status
 from gitops.bot.stored_plans import counted_callers
 from gitops.cluster.config.gitops_yaml import ClusterRule, PreviewRule
 from gitops.cluster.model.outcome import PlanOutcome
@@ -237,10 +237,12 @@ def _preview(context: EventContext, rule: ClusterRule, request: ChangeRequest) -
     known = _known(context, rule, request, digest)
     if known is not None:
         yield LogLine("already previewed")
-        if _clients(callers) != _clients(known.callers):
+        if moved := _clients(callers) != _clients(known.callers):
             keep_preview(context.repository, replace(known, callers=callers), request.number, context.bot.person, key)
             yield LogLine("the clients that it breaks have changed")
-            yield from _planned_again(context, rule, request)
+        # A run that died after it had kept the preview has not reported it.
+        if moved or not is_preview_status(context, rule, request, *_state(rules, known)):
+            yield from _reported(context, rule, request, known)
         return
     scratch = bench.scratch(rule.name, _declared(rules), storage)
     run = _Run(rule, request, bench, scratch, graphs, outcome.plan.digest, digest, callers)
@@ -275,11 +277,18 @@ def _run(context: EventContext, run: _Run, key: str) -> Iterator[LogLine]:
     for old in run.scratch.claims():
         if old.request == request.number and old.key != run.key:
             run.scratch.remove(old)
-    state, words = _state(rules, record)
-    yield from set_preview_status(context, rule, request, state, words)
     context.previews[rule.name, request.number] = tried.shown
+    yield from _reported(context, rule, request, record)
+
+
+def _reported(
+    context: EventContext, rule: ClusterRule, request: ChangeRequest, record: PreviewRecord
+) -> Iterator[LogLine]:
+    """Show a kept preview in the comment and, as the last effect, in the status: what has its status is reported."""
+    state, words = _state(context.config.preview, record)
     yield LogLine(words, RunResult.PROBLEMS if state is CheckState.FAILURE else RunResult.DONE)
     yield from _planned_again(context, rule, request)
+    yield from set_preview_status(context, rule, request, state, words)
 
 
 def _planned_again(context: EventContext, rule: ClusterRule, request: ChangeRequest) -> Iterator[LogLine]:

@@ -172,6 +172,15 @@ def set_preview_status(
     yield from _set_status(context, subject, "preview", state, text)
 
 
+def is_preview_status(
+    context: EventContext, rule: ClusterRule, request: ChangeRequest, state: CheckState, text: str
+) -> bool:
+    """Return whether a request's head has this status of a preview. Raises GitopsError."""
+    found = context.forge.statuses(request.head)
+    wanted = status_context("preview", rule.name), state, cut(visible(text), _MAX_STATUS)
+    return any((each.context, each.state, each.description) == wanted for each in found)
+
+
 def _about_others(context: EventContext, others: OtherRequests | None) -> dict[str, Any]:
     """Return the parts of a comment about other requests, with their titles: those in conflict, then those merged before."""
     if others is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,11 +20,11 @@ from gitops.repository.results import RunResult
 from gitops.repository.wiring.previews import StoredScratch
 from gitops.repository.wiring.stores import open_bucket
 from gitops.repository.wiring.system import RandomIds
-from gitops.review.previews.order import Job
 from gitops.review.previews.port import Claim
 from gitops.review.previews.record import PREVIEW_RECORD, Parameters, PreviewRecord, PreviewVerdict
 from tests.e2e.conftest import ON_FORGES, Built
 from tests.support.bot_stage import ALICE, WRITERS, Stage, said, verdict
+from tests.support.dying_preview import POINTS, killed_at
 from tests.support.loop import CLUSTER, CLUSTER_YAML, FILES, MAIN, SIGNERS, TRUSTED, Loop, email
 from tests.support.loop_data import load
 from tests.support.previews import Bench, answered, stored
@@ -41,6 +42,7 @@ SHOWN = (
     "preview: {enabled: true, scratch: previews, rows: {notes: {titles: {columns: [n.text]}}}}\n"
     # Two lines of a list cannot be split by a rule.
 )
+REST = [each for each in POINTS if each not in ("claim", "copying")]
 SECRET = "a value that nobody may read"
 
 
@@ -180,27 +182,36 @@ def test_the_copy_of_a_request_is_queried_where_the_graphs_are(bench: Bench) -> 
     assert found.text.splitlines()[:2] == ["n.title,n.year", "n0,"]
 
 
-@pytest.mark.parametrize("copied", [False, True], ids=["before", "between"])
-def test_a_run_that_is_killed_leaves_nothing_once_the_sweep_comes_an_hour_later(bench: Bench, copied: bool) -> None:
-    """Killed when a claim is written, or when a copy is made: nothing but the claim says what is there."""
+@pytest.mark.parametrize("point", ["claim", "copying", *(pytest.param(each, marks=pytest.mark.slow) for each in REST)])
+def test_a_killed_run_leaves_nothing_once_the_sweep_comes_an_hour_later(bench: Bench, point: str) -> None:
+    """L6: killed by SIGKILL with its workers at work, the claim says what is there, and the live graph is as before."""
     stage, loop = bench.stage, bench.stage.loop
-    stage.propose("alice", "year", ADDED)
+    head = stage.propose("alice", "year", ADDED)
     before = stored(loop.graph("notes"))
-
-    def die(job: Job) -> object:
-        if copied:
-            answered(job)
-        raise KeyboardInterrupt
-
-    bench.answer = die
-    with pytest.raises(KeyboardInterrupt):
-        bench.run()
+    assert killed_at(loop.folder, point) == signal.SIGKILL
     scratch = StoredScratch(str(folder(bench).parent), CLUSTER)
-    (claim,) = scratch.claims()
-    assert bool(list((folder(bench) / claim.folder).glob("*.omni"))) is copied
-    scratch.write(replace(claim, expires_at="2020-01-01T00:00:00Z"))
+    claims = scratch.claims()
+    assert len(claims) == (point != "turn")
+    assert (kept(bench) is not None) is (point in ("kept", "extended"))
+    assert any(folder(bench).glob("*/*/*.omni")) is (point not in ("turn", "claim"))
+    again = said(bench.run())
+    if point in ("kept", "extended"):
+        # What was kept and not shown is shown by the next run, without another preview.
+        assert "already previewed" in again
+        assert (bench.jobs, stage.loop.status(head, "preview")[:7]) == ([], "success")
+        assert "notes` at version" in loop.comment(1) or "notes at version" in loop.comment(1)
+    else:
+        assert "another preview of this cluster is running" in again
+    # An hour, or a day, later.
+    for each in claims:
+        scratch.write(replace(each, expires_at="2020-01-01T00:00:00Z"))
+    (folder(bench) / "running").write_text("2020-01-01T00:00:00Z")
     list(run_verb(bench.bot(), "sweep", TimerEvent()))
     assert stored(folder(bench)) == {}
+    assert stored(loop.graph("notes")) == before
+    # What the killed run had kept counts, and otherwise the next run previews the request.
+    bench.run()
+    assert kept(bench) is not None
     assert stored(loop.graph("notes")) == before
 
 
