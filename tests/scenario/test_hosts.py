@@ -117,6 +117,41 @@ def machines(cluster: Cluster) -> Machines:
     return Machines(cluster)
 
 
+def test_a_host_is_not_read_before_its_connection_is_approved(cluster: Cluster) -> None:
+    hosts = MemoryHosts()
+    assert cluster.import_().ok
+    assert not apply(replace(cluster.workspace(), open_hosts=hosts.open)).converged
+    assert hosts.probed == []
+    assert cluster.approve("host.web1").ok
+    assert apply(replace(cluster.workspace(), open_hosts=hosts.open)).converged
+    assert set(hosts.probed) == {"web1"}
+
+
+def test_a_host_that_is_no_longer_declared_is_forgotten_without_contact(machines: Machines) -> None:
+    """Scenario 55."""
+    assert machines.apply().converged
+    seen = dict(machines.hosts.has)
+    del machines.cluster.options["hosts"]["web2"]
+    machines.cluster.write("hosts/known_hosts", f"host.web1 {KEY}\n")
+    machines.cluster.save()
+    machines.hosts.probed.clear()
+    assert machines.apply().converged
+    assert (machines.hosts.has, machines.hosts.done, set(machines.hosts.probed)) == (seen, [], {"web1"})
+    assert not any(address.host == "web2" for address in machines.cluster.state.resources)
+
+
+def test_what_is_kept_on_removal_is_only_forgotten(machines: Machines) -> None:
+    items = "  - file: /etc/motd\n    content: hello\n    on_remove: keep\n"
+    machines.declare(items + "  - file: /etc/other\n    content: x\n")
+    machines.approve()
+    assert machines.apply().converged
+    machines.hosts.put(MOTD, mode="0600")
+    machines.declare("  - file: /etc/other\n    content: x\n")
+    assert machines.apply().converged
+    assert machines.hosts.done == []
+    assert machines.hosts.has[Address(MOTD)].attributes == {"mode": "0600"}
+
+
 def test_a_second_apply_does_nothing(machines: Machines) -> None:
     """Scenario 11."""
     first = machines.apply()

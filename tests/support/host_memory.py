@@ -24,10 +24,10 @@ class Crash(BaseException):
 
 @dataclass
 class MemoryHosts:
-    """What each machine has, by item. `fails` are items whose change fails, and `offline` are hosts that do not answer.
+    """What each machine has, by item, and who each machine is.
 
-    `done` are the nodes that were carried out, in order. `machine` is the identity of each machine. `crashes` is the number of
-    nodes after whose effect the program ends.
+    `fails` are items whose change fails, and `offline` are hosts that do not answer. `probed` are the hosts that were read, and
+    `done` the nodes that were carried out, in order. `crashes` is the number of nodes after whose effect the program ends.
     """
 
     has: dict[Address, ObservedItem] = field(default_factory=dict)
@@ -36,6 +36,7 @@ class MemoryHosts:
     machine: dict[str, str] = field(default_factory=dict)
     done: list[str] = field(default_factory=list)
     crashes: int | None = None
+    probed: list[str] = field(default_factory=list)
 
     @contextmanager
     def open(self, run: HostRun) -> Iterator[MemoryHosts]:
@@ -51,6 +52,7 @@ class MemoryHosts:
 
     def probe(self, connection: Connection, items: Sequence[Item]) -> SeenHost:
         """See the port."""
+        self.probed.append(connection.name)
         if connection.name in self.offline:
             raise RemoteError(Code.HOST_UNREACHABLE, "no answer", path=f"host.{connection.name}", retryable=True)
         found = {item_address(each.host, each.type, each.id) for each in items}

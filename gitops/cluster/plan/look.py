@@ -129,6 +129,8 @@ def _look(address: Address, hosts: HostInputs, seen: SeenHost | GitopsError, *, 
     differs = ", ".join(differing(known, observed)) if observed.sight is Sight.PRESENT else "it is gone"
     if is_other:
         return Look(Reason.HOST_IDENTITY_CHANGED)
+    if desired is None and known.attributes.get("on_remove") == "keep":
+        return Look(records=True, words="it stays on the host, so only the record changes")
     if course in _BLOCKED:
         return Look(_BLOCKED[course], words=observed.detail or f"different: {differs}")
     if course in _RECORDS:

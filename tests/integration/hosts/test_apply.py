@@ -193,3 +193,23 @@ def test_an_apply_that_is_killed_is_continued_by_the_next(folder, systemd, packa
     assert invocation(systemd) != first
     assert folder.apply() == (0, {})
     assert systemd.sh("find / -xdev -name '.gitops-*'") == ""
+
+
+GUARDED = """version: 1
+resources:
+  - file: /etc/sudoers.d/zz-fine
+    content: "# nothing\\n"
+    mode: "0440"
+    check: [/usr/sbin/visudo, -cf, "{}"]
+"""
+
+
+def test_a_change_that_could_lock_the_program_out_is_confirmed(folder, systemd):
+    """The timer that would take the change back is gone once a new connection has worked."""
+    folder.start(GUARDED)
+    assert folder.apply() == (0, {"host.web1": APPLIED, "file./etc/sudoers.d/zz-fine": APPLIED})
+    assert systemd.sh("ls /var/lib/cluster-gitops/brain/earlier | wc -l").strip() == "1", "the change was guarded"
+    assert systemd.sh("systemctl list-units --all --plain --no-legend 'gitops-confirm*'") == ""
+    folder.declare("version: 1\nresources: []\n")
+    assert folder.apply() == (0, {"file./etc/sudoers.d/zz-fine": APPLIED})
+    assert systemd.sh("ls /etc/sudoers.d").split() == ["README", "gitops"]
