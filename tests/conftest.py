@@ -13,7 +13,10 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import ExitStack
+from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,7 +28,11 @@ from tests.support.effort import FULL, cases
 
 if TYPE_CHECKING:
     from tests.support.materialize.server_world import ServerWorld
+    from tests.support.real_service import RealService
     from tests.support.s3 import S3Place, S3Server
+
+_ROOTS = count(1)
+"""Numbers of the roots on real services."""
 
 settings.register_profile("gitops", deadline=None, print_blob=True, max_examples=cases(100), derandomize=not FULL)
 settings.load_profile("gitops")
@@ -148,6 +155,29 @@ def s3(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Place
     s3_server.forget()
     yield S3Place(s3_server, s3_server.bucket())
     s3_server.forget()
+
+
+@pytest.fixture(scope="session")
+def _started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[RealService], Mapping[str, str]]]:
+    """Starts a real service once for each worker process: the environment that reaches it and its bucket `team`."""
+    with ExitStack() as running:
+        yield cache(lambda service: running.enter_context(service.serving(tmp_path_factory.mktemp("service"), "team")))
+
+
+@pytest.fixture
+def real_root(
+    _started: Callable[[RealService], Mapping[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> Callable[[RealService], str]:
+    """An empty root on a real service, which the environment of this process leads to; skips the test without the service."""
+
+    def place(service: RealService) -> str:
+        if service.program is None:
+            pytest.skip(service.missing)
+        for name, value in _started(service).items():
+            monkeypatch.setenv(name, value)
+        return f"s3://team/{next(_ROOTS)}"
+
+    return place
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from gitops.database.graph.tables import arrow_field, raw_type
 from gitops.database.language.schema import FLOATS, INTEGERS, NUMERIC, PropType, Scalar
-from gitops.database.language.schema.conversion import INTEGER_BOUNDS, read_text
+from gitops.database.language.schema.conversion import INTEGER_BOUNDS, Exactness, convertible, read_text
 from gitops.database.language.schema.steps import ChangeType
 
 _DAY_MS = 86_400_000
@@ -94,6 +94,8 @@ def _kept(column: pa.Array, mask: pa.Array) -> pa.Array:
 
 
 def _numbers(column: pa.Array, before: Scalar, after: Scalar) -> pa.Array:
+    if convertible(PropType(before), PropType(after)) is Exactness.ALWAYS:
+        return column.cast(arrow_field("cells", PropType(after)).type)
     missing = column.is_null().to_numpy(zero_copy_only=False)
     read = column.fill_null(0).to_numpy(zero_copy_only=False)
     wanted: Any = arrow_field("cells", PropType(after)).type.to_pandas_dtype()
