@@ -186,9 +186,12 @@ def _require_graphs(scene: Scene, graphs: set[str]) -> None:
         more = [EXTRA] if loaded > 1 and not _restored(scene) else []
         rows = [row["handle"] for row in read.read_rows(stores.graph_uri(graph), kind, 10)]
         assert sorted(rows) == sorted([graph, *more])
+    wide = scene.desired.resources["schema.wide"].content == WHOLE["wide.pg"].encode()
+    (row,) = (row for row in read.read_rows(stores.graph_uri("wide"), "Person", 10) if row["handle"] == "wide")
+    assert row.get("born") == (1900 if wide else None)
     # A migration is carried out once, and once more after each time that it was taken back.
     made = [version.operation for version in read_log(stores.graph_uri("wide"))].count("migrate")
-    assert made % 2 == (scene.desired.resources["schema.wide"].content == WHOLE["wide.pg"].encode())
+    assert made % 2 == wide
     ended = [stores.ledger.changeset(key) for key in stores.ledger.changeset_keys()]
     failed = sum(each is not None and each.state is ChangesetState.FAILED for each in ended)
     assert made <= 2 * failed + 1

@@ -102,13 +102,16 @@ WHOLE: Files = {
     **MADE,
     **{name: text for name, text in AFTER.items() if text != BEFORE.get(name)},
     "cluster.yaml": _cluster({"knowledge": ("changed", "added"), "new": ("titles",), **_MORE}, ("knowledge", "new")),
-    "knowledge.pg": _AFTER.replace("city: String?", 'city: String? @rename_from("nick")'),
-    "wide.pg": _WIDE,
+    "knowledge.pg": _AFTER.replace("city: String?", 'city: String? @rename_from("nick")').replace(
+        "born: I64?", "born: I64? @range(born, 1000..2100)"
+    ),
+    "wide.pg": _WIDE.replace("I32?", "I32? @backfill(1900)"),
     "slim.pg": _BARE,
     "more.pg": _WIDE.replace("born: I32?", "city: String?"),
 }
-"""A change of every class: a graph is created and texts are published, `wide` only gains a property, the migration of `knowledge`
-cannot be taken back, `more` gains one property and loses another one, `slim` only loses one, and `old` is deleted."""
+"""A change of every class: a graph is created and texts are published, `wide` only gains a property with a value, the migration
+of `knowledge`, which converts a property and checks a new rule, cannot be taken back, `more` gains one property and loses another
+one, `slim` only loses one, and `old` is deleted."""
 PARTS: Files = {**WHOLE, "more.pg": 'node Human @rename_from("Person") {\n  handle: String @key\n  born: I32?\n}\n'}
 """The same with a second migration that cannot be taken back: two parts."""
 OTHER: Files = {**MADE, "changed.gq": _people("changed", "born")}
