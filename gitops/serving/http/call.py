@@ -19,7 +19,8 @@ from gitops.cluster.policy.verbs import TELLS, VERBS
 from gitops.core.codes import Code
 from gitops.core.dataclass import dataclass
 from gitops.core.errors import BugError, GitopsError
-from gitops.database.graph import WriteContext
+from gitops.database.graph import WriteContext, scratch_size
+from gitops.review.previews import order as orders
 from gitops.serving.access import authorize, decide_access
 from gitops.serving.answers import (
     ApiCode,
@@ -31,7 +32,7 @@ from gitops.serving.answers import (
     problem_of,
     withhold,
 )
-from gitops.serving.generation import Generation, ServedGraph
+from gitops.serving.generation import Generation, PreviewSource, ServedGraph
 from gitops.serving.http.bodies import Model, read_json
 from gitops.serving.http.openapi import ApiDocument
 from gitops.serving.http.route import Route, query_pairs, read_parameters
@@ -360,7 +361,18 @@ class Call:
     async def _alone(self, branch: str, work: Callable[[], T]) -> T:
         limit = self.context.limits.work_s
         exceeded = partial(self._report_stuck, limit)
+        if self.generation.preview is not None:
+            work = partial(self._on_copy, self.generation.preview, work)
         return await self.shared.workers.run_alone(self.graph.uri, branch, work, limit, exceeded)
+
+    def _on_copy(self, preview: PreviewSource, work: Callable[[], T]) -> T:
+        """Change the copy of a previewed request, unless that has become too large. Raises ProblemError 403."""
+        if scratch_size(self.graph.uri).bytes >= orders.COPY_BYTES:
+            most = orders.COPY_BYTES // 2**20
+            message = f"the copy of request {preview.number} is full: changes to it can store at most {most} MiB"
+            more = {"change_request": {"reason": Code.PREVIEW_LIMIT.value}}
+            raise ProblemError(ApiProblem(403, ApiCode.FORBIDDEN, message, more))
+        return work()
 
     def _report_stuck(self, limit_s: float) -> None:
         context = self.context

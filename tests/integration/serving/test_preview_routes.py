@@ -21,6 +21,7 @@ from gitops.core.codes import Code
 from gitops.core.errors import GitopsError, IntegrityError, RemoteError
 from gitops.database import graph
 from gitops.repository.served_previews import PreviewOffer
+from gitops.review.previews import order as orders
 from gitops.review.previews.record import Counts, PreviewRecord, PreviewVerdict
 from gitops.serving.generation import Generation, PolicyCover, PreviewSource
 from gitops.serving.http import preview_routes
@@ -180,6 +181,19 @@ def test_the_policy_of_the_request_is_decided_on_top_of_the_live_one(tmp_path: P
         )
         assert [each.status_code for each in answers] == [403, 200, 404, 200, 200]
         assert [each.json()["row_count"] for each in answers[3:]] == [4, 3]
+
+
+def test_a_copy_that_is_full_takes_no_more_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limit is for what the copy stores itself; the live graph and reads of the copy go on."""
+    with mounted(tmp_path, records={7: "open"}) as mount:
+        path = "/-/requests/7/graphs/towns/queries/add_town"
+        add = [("ada", "POST", path, {"json": {"params": {"key": key, "size": 1}}}) for key in "yz"]
+        assert mount.all(add[0])[0].status_code == 200
+        monkeypatch.setattr(orders, "COPY_BYTES", graph.scratch_size(mount.requests.copy).bytes)
+        refused, read = mount.all(add[1], ("ada", "GET", TOWNS.format(7), {}))
+        assert (refused.status_code, refused.json()["change_request"]["reason"]) == (403, "preview_limit")
+        assert "the copy of request 7 is full" in refused.text
+        assert (read.status_code, read.json()["row_count"]) == (200, 4)
 
 
 def test_many_clients_open_a_request_once_and_the_live_graph_answers_meanwhile(tmp_path: Path) -> None:
