@@ -521,7 +521,7 @@ SEVERAL_EVENTS: Mapping[ForgeKind, str] = {
 OPTIONAL_PIPELINES: Mapping[OptionalJobs, Mapping[ForgeKind, Mapping[str, str]]] = {
     jobs: {
         ForgeKind.GITHUB: {f".github/workflows/gitops-{name}.yml": f"github/gitops-{name}.yml" for name in names},
-        ForgeKind.GITEA: {f".gitea/workflows/gitops-{names[0]}.yml": f"gitea/gitops-{names[0]}.yml"},
+        ForgeKind.GITEA: {f".gitea/workflows/gitops-{name}.yml": f"gitea/gitops-{name}.yml" for name in names},
         ForgeKind.GITLAB: {f".gitlab/gitops-{names[0]}.gitlab-ci.yml": f"gitlab/gitops-{names[0]}.gitlab-ci.yml"},
     }
     for jobs, names in {

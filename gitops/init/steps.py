@@ -141,9 +141,9 @@ def _join(jobs: OptionalJobs, forge: ForgeKind) -> list[SetupStep]:
             " merged change wait for the next tick"
         )
         steps.append(SetupStep(text))
-    elif jobs is OptionalJobs.PREVIEWS and forge is ForgeKind.GITHUB:
+    elif jobs is OptionalJobs.PREVIEWS:
         text = (
-            "In .github/workflows/gitops-command.yml end the condition with && !startsWith(github.event.comment.body,"
+            f"In .{forge}/workflows/gitops-command.yml end the condition with && !startsWith(github.event.comment.body,"
             " '/gitops preview'): the other job carries it out, which can only read graphs"
         )
         steps.append(SetupStep(text))

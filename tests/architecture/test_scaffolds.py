@@ -328,7 +328,10 @@ def test_previews_and_drills_get_storage_credentials_that_no_other_job_has():
     commands = [jobs[name]["if"].split(" && ")[2:] for name in ("gitops-command.yml", "gitops-preview-command.yml")]
     word = "startsWith(github.event.comment.body, '/gitops preview')"
     assert commands == [["startsWith(github.event.comment.body, '/gitops')", f"!{word}"], [word]]
-    for path, text in made("gitea", **given).items():
+    gitea = made("gitea", **given)
+    named = [f".gitea/workflows/gitops-{name}.yml" for name in ("command", "preview-command")]
+    assert [yaml.safe_load(gitea[name])["jobs"]["command"]["if"].split(" && ") for name in named] == commands
+    for path, text in gitea.items():
         if "/workflows/" in path:
             assert (b"secrets.READ_AWS_" in text) == (path.rpartition("/")[2] in readers), path
             assert b"secrets.AWS_" not in text or b"secrets.READ_AWS_" not in text, path
