@@ -112,6 +112,26 @@ def _cases_outside(folder: str) -> tuple[Diagnostic, ...]:
     return tuple(problems_of_cases(folders_of_tests(folder)))
 
 
+def _committed_cases(workspace: Workspace, options: argparse.Namespace) -> tuple[Diagnostic, ...]:
+    """Decide the policy cases in the test folders of a planned commit or change request, as the bot does."""
+    local = repository_of(options)
+    tests = None if local is None else local.config().tests
+    if local is None or tests is None or not tests.paths:
+        return ()
+    from gitops.cluster.config.source import normalize
+    from gitops.review.tests.select import QueryTestFolders, problems_of_cases
+
+    rule = local.rule(options.cluster, options.config)
+    if options.request is not None:
+        root = local.merged_tree(local.request(rule, options.request))
+    else:
+        root = local.git.commit(local.head_of(rule.ref) or "").tree
+    place = normalize(workspace.config_dir, confined=False)
+    whole = local.open_tree(local.git, root, ".")
+    found = problems_of_cases(QueryTestFolders(workspace.tree, whole, tests.paths, place))
+    return tuple(each if tests.required else replace(each, severity=Severity.WARNING) for each in found)
+
+
 def drill(options: argparse.Namespace) -> DrillOutcome:
     """`gitops drill`: restore a cluster into a scratch folder, and record how that went."""
     from gitops.repository.wiring.drill import run_drill
@@ -128,7 +148,7 @@ def plan(options: argparse.Namespace) -> int:
     workspace = replace(workspace, atomic=options.atomic or workspace.atomic)
     outcome = run(_with_compile_cache(workspace, options), texts=options.diff)
     of_files = not committed or repository_of(options) is None
-    cases = _cases_outside(outcome.config_dir) if of_files else ()
+    cases = _cases_outside(outcome.config_dir) if of_files else _committed_cases(workspace, options)
     outcome = replace(outcome, diagnostics=(*outcome.diagnostics, *cases, *_files_left_out(options)))
     if options.request is not None:
         outcome = replace(outcome, others=_other_requests(options))

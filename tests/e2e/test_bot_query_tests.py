@@ -142,6 +142,11 @@ def test_policy_cases_in_test_folders_fail_the_plan_without_a_worker(
     if not passed:
         assert "1 of 1 test does not pass" in stage.loop.comment(1)
         assert "`policy_test_failed` at `../checks/access.test.yaml` line 2" in stage.loop.comment(1)
+    # A plan of the request on a machine decides the same.
+    done = stage.loop.gitops(
+        "bot", "plan", "--repo", str(stage.loop.server), "--request", "1", at=stage.loop.folder, check=False
+    )
+    assert (done.code, "policy_test_failed" in done.text) == (1 - passed, not passed)
 
 
 @pytest.mark.parametrize(("incomplete", "result"), [("fail", RunResult.PROBLEMS), ("warn", RunResult.DONE)])
