@@ -55,7 +55,13 @@ _SYNC = {
     None: "not known, because the folder has errors; gitops validate shows them",
 }
 
-_OF_OTHERS = (Reason.DEPENDENCY_NOT_APPLIED, Reason.NOT_TRIED, Reason.CHANGESET_FAILED, Reason.RUN_STOPPED)
+_OF_OTHERS = (
+    Reason.DEPENDENCY_NOT_APPLIED,
+    Reason.NOT_TRIED,
+    Reason.CHANGESET_FAILED,
+    Reason.RUN_STOPPED,
+    Reason.HOST_UNREACHABLE,
+)
 """Reasons that don't concern the change itself. Changes that wait for such a reason share one line."""
 
 _FOLLOWS = {

@@ -273,11 +273,18 @@ def test_another_machine_is_not_changed(machines: Machines) -> None:
     outcome = machines.apply()
     assert [each.code for each in outcome.diagnostics if each.severity == "error"] == ["host_identity_changed"]
     assert machines.hosts.done == []
+    machines.cluster.options["hosts"]["web1"]["sessions"] = 4
+    machines.cluster.save()
+    assert not machines.apply().converged, "this change of the host needs no approval, so it accepts nothing"
     other = KEY[:-1] + "K"
     machines.cluster.write("hosts/known_hosts", f"host.web1 {other}\nhost.web2 {KEY}\n")
     machines.cluster.save()
     assert machines.cluster.approve("host.web1").ok
-    assert machines.apply().converged
+    machines.hosts.offline = {"web1"}
+    machines.apply()
+    assert Address("host.web1") in machines.cluster.state.resources
+    machines.hosts.offline = set()
+    assert machines.apply().converged, "the approval counts, although the machine was off when it was used"
     assert machines.cluster.state.observations[Address("host.web1")]["machine"] == "2"
 
 

@@ -75,7 +75,8 @@ def settle(
     )
     granted = {r.resource: r for r in plan.approvals_required if r.satisfied}
     next_state, consumed = _next_state(changes, desired, state, granted, by_node, at=at, actor=actor)
-    next_state = _with_hosts(next_state, by_node, at)
+    approved = [c.address for c in changes if c.disposition is Disposition.APPLIED and c.address in granted]
+    next_state = _with_hosts(next_state, approved, by_node, at)
     # A repeated change of an item that failed leaves the record as it was.
     stuck = any(c.before == c.after and c.address.host and c.disposition is not Disposition.APPLIED for c in changes)
     reached = not stuck and not diff(desired, next_state)
@@ -105,9 +106,18 @@ def _failed_on_hosts(changes: Sequence[Change], results: Mapping[str, NodeResult
     }
 
 
-def _with_hosts(state: LedgerState, results: Mapping[str, NodeResult], at: str) -> LedgerState:
-    """Return the state with what the run found out about the machines that it took over."""
-    found: dict[Address, Mapping[str, object]] = {}
+def _with_hosts(
+    state: LedgerState, approved: Iterable[Address], results: Mapping[str, NodeResult], at: str
+) -> LedgerState:
+    """Return the state with what the run found out about the machines that it took over.
+
+    An `approved` way to a host may lead to another machine, which is recorded when it is taken over.
+    """
+    found: dict[Address, Mapping[str, object]] = {
+        host: {**state.observations[host], "machine": None}
+        for host in approved
+        if host in state.observations and host.kind is Kind.HOST and host.item is None
+    }
     for name, result in results.items():
         record, host = result.facts.get(RECORD), host_address(name.removeprefix(f"{FENCE}."))
         if isinstance(record, Mapping) and host in state.resources:

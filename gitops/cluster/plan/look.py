@@ -58,13 +58,14 @@ def look_at_hosts(current: Session, inputs: PlanInputs, plan: Plan) -> PlanInput
     items = _items_by_host(hosts)
     found = in_parallel(partial(_read, port, items), reached, _AT_ONCE)
     changed = {change.address for change in inputs.differences or () if change.before != change.after}
+    approved = {need.resource for need in plan.approvals_required if need.satisfied}
     looks: dict[Address, Look] = {}
     drifted: list[Change] = []
     for connection, seen in zip(reached, found, strict=True):
         place = host_address(connection.name)
         if isinstance(seen, GitopsError):
             current.problems.add(seen.code, place, seen.detail, severity=Severity.WARNING, fix=seen.fix)
-        other = isinstance(seen, SeenHost) and place not in changed and _is_other(inputs.state, place, seen)
+        other = isinstance(seen, SeenHost) and place not in approved and _is_other(inputs.state, place, seen)
         for address in items[connection.name]:
             look = _look(address, hosts, seen, is_other=other)
             if look is None:
