@@ -248,7 +248,8 @@ class HostProvider:
         """Return the bytes of an item. `content` returns those that the folder has, by their digest. Raises GitopsError."""
         values = {name: self._secrets(name, item.host) for name in item.secrets}
         with self._guard:
-            self._redacted += [Secret(name, value.decode("utf-8", "replace").strip()) for name, value in values.items()]
+            texts = {name: value.decode("utf-8", "replace") for name, value in values.items()}
+            self._redacted += [Secret(name, line.strip()) for name, text in texts.items() for line in text.splitlines()]
         if item.type is ItemType.ENV:
             stated = item.attributes
             secret = {key: _one_line(values[name], name, item) for key, name in stated["secrets"].items()}

@@ -9,7 +9,7 @@ in `ignore`. Every combination has exactly one row:
 | any | any | of another type | gated, blocked until approved |
 | yes | no | absent | create |
 | yes | no | equals D | adopt: only the ledger changes |
-| yes | no | other | blocked, or with `adopt: overwrite` update; a service is created, because it has no content |
+| yes | no | other | blocked, or with `adopt: overwrite` update; a service, or a package to remove, is created |
 | yes | equals D | equals D | nothing |
 | yes | equals D | absent | create, because of drift |
 | yes | equals D | other | update, because of drift |
@@ -85,7 +85,7 @@ class _Facts(NamedTuple):
     as_declared: bool
     as_recorded: bool
     overwrites: bool
-    service: bool
+    plain: bool
 
 
 def facts_of(desired: Item | None, recorded: Item | None, observed: ObservedItem) -> _Facts:
@@ -98,8 +98,13 @@ def facts_of(desired: Item | None, recorded: Item | None, observed: ObservedItem
         as_declared=desired is not None and not differing(desired, observed),
         as_recorded=recorded is not None and not differing(recorded, observed),
         overwrites=desired is not None and desired.adopt == "overwrite",
-        service=desired is not None and desired.type is ItemType.SERVICE,
+        plain=desired is not None and _is_plain(desired),
     )
+
+
+def _is_plain(item: Item) -> bool:
+    """Return True for a service, and for a package that must be absent: no content of somebody else would be replaced."""
+    return item.type is ItemType.SERVICE or item.attributes.get("state") == "absent"
 
 
 def differing(item: Item, observed: ObservedItem) -> tuple[str, ...]:
@@ -118,11 +123,11 @@ ROWS: Mapping[ItemCourse, Any] = MappingProxyType(
         ItemCourse.UNREADABLE: lambda f: f.sight is Sight.UNREADABLE and (f.declared or f.recorded),
         ItemCourse.WRONG_TYPE: lambda f: f.sight is Sight.OTHER_TYPE and (f.declared or f.recorded),
         ItemCourse.CREATE: lambda f: (
-            (f.declared and f.sight is Sight.ABSENT and not f.same) or (_is_foreign(f) and f.service)
+            (f.declared and f.sight is Sight.ABSENT and not f.same) or (_is_foreign(f) and f.plain)
         ),
         ItemCourse.ADOPT: lambda f: f.declared and not f.recorded and f.sight is Sight.PRESENT and f.as_declared,
-        ItemCourse.OVERWRITE: lambda f: _is_foreign(f) and f.overwrites and not f.service,
-        ItemCourse.UNMANAGED: lambda f: _is_foreign(f) and not f.overwrites and not f.service,
+        ItemCourse.OVERWRITE: lambda f: _is_foreign(f) and f.overwrites and not f.plain,
+        ItemCourse.UNMANAGED: lambda f: _is_foreign(f) and not f.overwrites and not f.plain,
         ItemCourse.RECREATE: lambda f: f.same and f.sight is Sight.ABSENT,
         ItemCourse.RESTORE: lambda f: f.same and f.sight is Sight.PRESENT and not f.as_declared,
         ItemCourse.RECORD: lambda f: _is_changed(f) and f.as_declared,

@@ -255,7 +255,8 @@ def with_host_steps(graph: ExecutionGraph, inputs: HostInputs) -> tuple[Executio
         return graph, ()
     edges = set(graph.edges)
     steps = [step for host, of in sorted(by_host.items()) for step in _steps(host, of, edges)]
-    edges |= _handovers([each for of in by_host.values() for each in of]) | _rollout(by_host, inputs)
+    edges |= _handovers([each for of in by_host.values() for each in of])
+    edges |= _rollout(by_host, inputs, edges)
     found = ExecutionGraph(_placed(graph.nodes, steps), tuple(sorted(edges)))
     if problems := validate(found):
         return ExecutionGraph(), problems
@@ -331,8 +332,25 @@ def _handovers(nodes: Collection[tuple[ExecNode, Item]]) -> set[ExecEdge]:
     }
 
 
-def _rollout(by_host: Mapping[str, Sequence[tuple[ExecNode, Item]]], inputs: HostInputs) -> set[ExecEdge]:
-    """Return the edges by which the fences of the next batch of hosts wait until the batch before is ready."""
+def _rollout(
+    by_host: Mapping[str, Sequence[tuple[ExecNode, Item]]], inputs: HostInputs, edges: Iterable[ExecEdge]
+) -> set[ExecEdge]:
+    """Return the edges by which the fences of the next batch of hosts wait until the batch before is ready.
+
+    A check that asks something of a later host can't be waited for by that host.
+    """
+    links: defaultdict[str, list[str]] = defaultdict(list)
+    for edge in edges:
+        links[edge.after].append(edge.before)
+
+    def needs(check: str, host: str) -> bool:
+        seen, pending = {check}, [check]
+        while pending:
+            found = [each for each in links[pending.pop()] if each not in seen]
+            seen.update(found)
+            pending += found
+        return f"{FENCE}.{host}" in seen
+
     ready: dict[str, list[str]] = {
         host: [node.id for node, item in of if item.type is ItemType.READY and node.action is not Action.DELETE]
         for host, of in by_host.items()
@@ -346,6 +364,7 @@ def _rollout(by_host: Mapping[str, Sequence[tuple[ExecNode, Item]]], inputs: Hos
         for host in batch
         for check in ready[host]
         for other in following
+        if not needs(check, other)
     }
 
 

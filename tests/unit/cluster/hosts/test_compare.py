@@ -25,6 +25,7 @@ def seen(mode: str, content: str = "1" * 64) -> ObservedItem:
 
 A, B, C = "0600", "0640", "0644"
 ABSENT = ObservedItem(Sight.ABSENT)
+GONE = Item(host="web1", type=ItemType.PACKAGE, id="x", attributes={"state": "absent", "version": None, "hold": False})
 SERVICE = Item(
     host="web1", type=ItemType.SERVICE, id="x.service", attributes={"enabled": True, "state": "running", "triggers": []}
 )
@@ -32,6 +33,7 @@ SERVICE = Item(
 CASES: list[tuple[Item | None, Item | None, ObservedItem, ItemCourse]] = [
     (file(A), None, ABSENT, ItemCourse.CREATE),
     (SERVICE, None, ObservedItem(Sight.PRESENT, {"enabled": True, "state": "stopped"}), ItemCourse.CREATE),
+    (GONE, None, ObservedItem(Sight.PRESENT, {"state": "present", "version": None, "hold": False}), ItemCourse.CREATE),
     (file(A), None, seen(A), ItemCourse.ADOPT),
     (file(A), None, seen(B), ItemCourse.UNMANAGED),
     (file(A, adopt="overwrite"), None, seen(B), ItemCourse.OVERWRITE),

@@ -408,6 +408,15 @@ def test_the_next_host_waits_until_the_one_before_is_ready() -> None:
     assert [edge for edge in together.graph.edges if edge.reason == "rollout"] == []
 
 
+def test_a_check_that_asks_the_next_host_is_not_waited_for() -> None:
+    two = HOSTS.replace("user: deploy}", "user: deploy, resources: [hosts/base.yaml]}")
+    items = SERVER + '  - ready: other\n    checks: [{tcp: "10.0.0.2:80"}]\n    on: [web1]\n'
+    plan = planned(NOTHING, desired(host_files(items, hosts=two)))
+    assert plan.diagnostics == ()
+    found = edges(plan.graph, "fence.web2")
+    assert (found["host.web1.ready.gitops"], "host.web1.ready.other" in found) == ("rollout", False)
+
+
 def test_layers_of_packages_are_calls_of_the_package_manager() -> None:
     items = "  - package: a1\n  - package: b1\n  - package: c1\n    depends_on: [host.web1.package.a1]\n"
     plan = planned(NOTHING, desired(host_files(items)))
