@@ -68,6 +68,7 @@ class HostProvider:
         self._closing = ExitStack()
         self._before: dict[Address, str] = {}
         self._installed: dict[Address, ObservedItem] = {}
+        self._fences: dict[str, int] = {}
         self._redacted: list[Secret] = []
 
     def __enter__(self) -> Self:
@@ -94,7 +95,10 @@ class HostProvider:
                 Code.HOST_OWNED_BY_OTHER, f"the host belongs to another cluster: {facts.owner}", path=place
             )
         found = {_address(each): self._compared(each, observe(each, facts), facts) for each in items}
+        known = facts.fence.partition(":")[0]
         with self._guard:
+            # If a ledger is lost, its numbers start again, but those of the hosts do not.
+            self._fences.setdefault(connection.name, int(known) if known.isdigit() else 0)
             for each in items:
                 if each.path is not None and found[_address(each)].sight is not Sight.UNREADABLE:
                     there = facts.paths[each.path]
@@ -118,9 +122,11 @@ class HostProvider:
         """Carry out one step. A lost connection whose result stays unknown is INDETERMINATE."""
         problems = Diagnostics()
         place = step.node.id
+        with self._guard:
+            sequence = max(step.fence, self._fences.get(step.connection.name, 0))
         turn = actions.Turn(
             owner=self._owner,
-            fence=actions.fence_of(step.fence, self._run),
+            fence=actions.fence_of(sequence, self._run),
             intent=f"{self._run}-{next(self._intents)}",
             node=place,
             confirm_s=0 if step.confirm is None else self._confirm_s,
@@ -128,7 +134,7 @@ class HostProvider:
         try:
             if step.item is not None and step.item.type is ItemType.PACKAGE and step.action is not Action.DELETE:
                 return self._installed_result(step, step.item)
-            script = self._script(step, turn)
+            script = self._script(step, turn, sequence)
             if script is None:
                 return NodeResult(place, NodeOutcome.UNCHANGED)
             result = perform(self._channel(step.connection), script, self._wait)
@@ -195,10 +201,10 @@ class HostProvider:
         with open_channel(connection, self._hosts, self._login) as fresh:
             return fresh.run(script)["result"] == b"kept"
 
-    def _script(self, step: HostStep, turn: actions.Turn) -> Script | None:
+    def _script(self, step: HostStep, turn: actions.Turn, sequence: int) -> Script | None:
         """Return the script of a step, None if nothing has to change on the host. Raises GitopsError."""
         if step.node.kind == FENCE:
-            return actions.take_over(self._owner, step.fence, self._run, self._new_key())
+            return actions.take_over(self._owner, sequence, self._run, self._new_key())
         if step.node.kind == RELOAD:
             return actions.reload_units(turn)
         if step.node.kind == PACKAGES:

@@ -75,7 +75,7 @@ class HostRun:
         found = facts.paths.get(item.path or "")
         return observe(item, facts), found.before if isinstance(found, PathFact) else actions.ABSENT
 
-    def script(self, item: Item, content: bytes = b"", *, remove: bool = False, recorded: bool = False) -> Script:
+    def script(self, item: Item, content: bytes = b"", *, remove: bool = False, restarts: bool = False) -> Script:
         """The action that makes or removes an item, after a look at the host."""
         turn, before = self.turn(f"host.{item.host}.{item.type}.{item.id}"), self.seen(item)[1]
         match item.type:
@@ -86,7 +86,7 @@ class HostRun:
             case ItemType.PACKAGE:
                 return actions.change_packages([item], turn, remove=remove)
             case ItemType.SERVICE:
-                return actions.change_service(item, turn, recorded=recorded, remove=remove)
+                return actions.change_service(item, turn, restarts=restarts, remove=remove)
             case ItemType.READY:
                 return actions.await_ready(item, turn)
         if remove:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -213,3 +214,17 @@ def test_a_change_that_could_lock_the_program_out_is_confirmed(folder, systemd):
     folder.declare("version: 1\nresources: []\n")
     assert folder.apply() == (0, {"file./etc/sudoers.d/zz-fine": APPLIED})
     assert systemd.sh("ls /etc/sudoers.d").split() == ["README", "gitops"]
+
+
+def test_a_ledger_that_starts_again_takes_the_host_over(folder, systemd):
+    """Its numbers start at 1, and what the machine has is only recorded."""
+    items = "version: 1\nresources:\n  - directory: /srv/app\n"
+    folder.start(items)
+    for number in range(3):
+        assert folder.apply()[0] == 0
+        folder.declare(f"{items}    mode: '075{number}'\n")
+    shutil.rmtree(folder.path / "__cluster")
+    folder.start(f"{items}    mode: '0751'\n  - file: /srv/app/new\n    content: new\n")
+    code, changes = folder.apply()
+    assert (code, set(changes.values()), len(changes)) == (0, {APPLIED}, 3)
+    assert systemd.sh("cat /srv/app/new") == "new"

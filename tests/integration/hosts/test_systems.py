@@ -54,16 +54,16 @@ class Applying:
         self.provider.__exit__(*error)
 
     def seen(self, *items):
-        found = self.provider.probe(self.connection, items)
+        found = self.provider.probe(self.connection, items).items
         return [
             differing(each, one) if one.sight is Sight.PRESENT else one.sight
             for each, one in zip(items, found.values(), strict=True)
         ]
 
-    def apply(self, each, content=b"", action=Action.UPDATE, before=None, confirm=None):
+    def apply(self, each, content=b"", action=Action.UPDATE, restarts=False, confirm=None):
         name = f"host.web1.{each.type}.{each.id}"
         contents = {each.attributes["content"]["sha256"]: content} if content else {}
-        return self.step("host", name, action, contents, item=each, before=before, confirm=confirm)
+        return self.step("host", name, action, contents, item=each, restarts=restarts, confirm=confirm)
 
     def install(self, *items):
         return self.step("packages", "packages.web1.1", members=items)
@@ -238,7 +238,7 @@ def test_a_service_is_restarted_after_what_it_reads_has_changed(systemd, login):
         assert outcome(run.apply(SERVICE)) == ("done", [])
         assert run.seen(APP, ENV, SERVICE) == [(), (), ()]
         first = starts(systemd)
-        assert outcome(run.apply(SERVICE, before=SERVICE)) == ("done", [])
+        assert outcome(run.apply(SERVICE, restarts=True)) == ("done", [])
         assert starts(systemd) == first, "nothing changed, so nothing is restarted"
         ready = item(
             "ready",
@@ -249,19 +249,19 @@ def test_a_service_is_restarted_after_what_it_reads_has_changed(systemd, login):
         assert outcome(run.apply(ready)) == ("done", [])
     with Applying(systemd, login, {"token": b"two"}) as run:
         # The value of the secret is another one. This run ends before the restart.
-        assert run.seen(ENV) == [()]
-        assert outcome(run.apply(ENV, before=ENV)) == ("done", [])
+        assert run.seen(ENV) == [("secrets",)]
+        assert outcome(run.apply(ENV)) == ("done", [])
     assert starts(systemd) == first
     with Applying(systemd, login, {"token": b"two"}) as run:
         assert run.seen(SERVICE) == [("state",)], "the marker is not that of the files"
-        assert outcome(run.apply(SERVICE, before=SERVICE)) == ("done", [])
+        assert outcome(run.apply(SERVICE, restarts=True)) == ("done", [])
         assert starts(systemd) != first
         assert run.seen(SERVICE) == [()]
         systemd.sh("systemctl restart app.service")
         assert run.seen(SERVICE) == [()], "somebody restarted it"
         systemd.sh("systemctl kill -s KILL app.service; systemctl stop app.service")
         assert run.seen(SERVICE) == [("state",)]
-        assert outcome(run.apply(SERVICE, before=SERVICE)) == ("done", [])
+        assert outcome(run.apply(SERVICE, restarts=True)) == ("done", [])
         for one in (SERVICE, APP):
             assert outcome(run.apply(one, action=Action.DELETE)) == ("done", [])
         assert outcome(run.step("reload", "reload.web1")) == ("done", [])
@@ -339,7 +339,7 @@ def test_an_ssh_server_that_lets_nobody_in_is_taken_back(systemd, login):
         # As long as the server is not restarted, the file changes nothing, and the change is confirmed.
         assert outcome(run.apply(bad, text, confirm="the SSH server")) == ("done", [])
         ssh = item("service", "ssh.service", settle_s=0, triggers=["host.web1.file./etc/ssh/sshd_config.d/a.conf"])
-        result = run.apply(ssh, before=ssh, confirm="the SSH server")
+        result = run.apply(ssh, restarts=True, confirm="the SSH server")
         assert outcome(result) == ("failed", ["host_change_reverted"])
     assert systemd.sh("cat /etc/ssh/sshd_config.d/a.conf") == "# ours\n"
     with Applying(systemd, login) as run:
