@@ -348,7 +348,7 @@ def play(tmp_path: Path, ledger: str, examples: int) -> None:
     )
 
 
-EXAMPLES = {"folder": 2, "memory": 5}
+EXAMPLES = {"folder": 2, "memory": 4}
 MANY = {"folder": 200, "memory": 400}
 
 

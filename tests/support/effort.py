@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 
 FULL = os.environ.get("GITOPS_TESTS") == "full"
-_SHARE = 6
+_SHARE = 10
 _LEAST = 8
 
 
 def cases(count: int) -> int:
-    """`count` generated cases in a full run; a sixth of them, and at least eight, in a quick one."""
+    """`count` generated cases in a full run; a tenth of them, and at least eight, in a quick one."""
     return count if FULL else min(count, max(_LEAST, count // _SHARE))
