@@ -9,6 +9,7 @@
 # make fuzz-records  compare the two readers of a load on 15,000 generated streams of records
 # make fuzz-crash  ten minutes of inputs that must raise nothing; guided by coverage where atheris is installed
 # make trust-night  hold the rules of authors to the law over 100,000 random histories; SEED=N goes on from a number, COUNT=N looks at as many
+# make policy-night  compare the evaluator of policies with Cedar's symbolic compiler on 10,000 pairs of bundles; needs cargo, and the first run builds it
 # make migration-night  plan 100,000 generated pairs of schemas; SEED=N makes others, COUNT=N so many
 # make mutants  plant changes in every room of the program, and list what no test notices
 # make lint   format, lint, types, import contracts, workflows
@@ -34,7 +35,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # The tests start thousands of interpreters: without bytecode each of them would compile what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo wheel test quick test-slow test-gitea faults engine-faults fuzz fuzz-records fuzz-crash trust-night migration-night mutants lint figures bench docs docs-site docs-serve docs-publish pictures lock clean
+.PHONY: demo wheel test quick test-slow test-gitea faults engine-faults fuzz fuzz-records fuzz-crash trust-night migration-night policy-night mutants lint figures bench docs docs-site docs-serve docs-publish pictures lock clean
 .DEFAULT_GOAL := test
 
 # pip is the fallback for uv, which does not read the package index from pip's configuration. Python compiles what it imports.
@@ -114,6 +115,9 @@ trust-night: $(READY)
 
 migration-night: $(READY)
 	$(PY) -m tests.fuzz.migrations --seed $(or $(SEED),0) --count $(or $(COUNT),100000)
+
+policy-night: $(READY)
+	$(PY) -m tests.symcc.night $(or $(SYMCC),$(HOME)/.cache/gitops-symcc) --seed $(or $(SEED),1) --count $(or $(COUNT),10000)
 
 mutants: $(READY)
 	$(PY) -m tests.mutants

@@ -1,0 +1,1 @@
+"""The symbolic compiler of Cedar as an oracle for our evaluator of policies, each night."""
