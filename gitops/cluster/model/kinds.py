@@ -392,7 +392,8 @@ def _effect_of_migration(migration: MigrationPreview | None, *, restored: bool) 
         return Classified(Effect.STAGE, "it only adds, so that the applied schema stays a part of the new one")
     if all(drops):
         return Classified(Effect.FINISH, "it only drops, so it waits until nothing reads what goes")
-    if migration.expanded is not None and not restored:
+    either = all(one or other for one, other in zip(adds, drops, strict=True))
+    if either and migration.expanded is not None and not restored:
         return Classified(Effect.STAGE, "it adds before the commit, and drops after it", digest(migration.expanded))
     kinds = {str(step.get("kind")) for step, added in zip(migration.steps, adds, strict=True) if not added}
     return Classified(Effect.PIVOT, f"these steps cannot be rolled back: {', '.join(sorted(kinds))}")
