@@ -449,11 +449,16 @@ def _warn_of_lock(current: Session) -> None:
 
 
 def _release_lock(current: Session) -> Diagnostics:
-    """Release the lock if it was taken and the caller does not keep it. Return a failure as a warning."""
+    """Release the lock if it was taken and the caller does not keep it. Return a failure as a warning.
+
+    A session that was not entered, such as one of a folder with errors, leaves a kept lock to its caller.
+    """
     left, kept = Diagnostics(), current.workspace.lock
+    if current.lock_id is None:
+        return left
     if kept is not None:
         kept.lock_id = current.lock_id if kept.keep else None
-    if current.lock_id is not None and not (kept is not None and kept.keep):
+    if kept is None or not kept.keep:
         try:
             current.opened.ledger.release(current.lock_id)
         except GitopsError as error:
