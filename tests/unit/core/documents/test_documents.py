@@ -377,6 +377,7 @@ GOLDEN: dict[str, dict[int, tuple[str, ...]]] = {
         4: ("graph/manifest_4.branch.json", "graph/manifest_4.create.json", "graph/manifest_4.merge.json"),
         5: ("graph/manifest_5.branch.json", "graph/manifest_5.create.json", "graph/manifest_5.merge.json"),
         6: ("graph/manifest_6.branch.json", "graph/manifest_6.create.json", "graph/manifest_6.merge.json"),
+        7: ("graph/manifest_7.branch.json", "graph/manifest_7.create.json", "graph/manifest_7.merge.json"),
     },
     "gitops.database.graph.object_root.CLAIM": {1: ("graph/claim_1.json", "graph/claim_1.given_up.json")},
     "gitops.cluster.ledger.chain.ANCHOR": {1: ("anchor.json",)},
@@ -449,6 +450,7 @@ READ_ONLY = {
     *GOLDEN["gitops.database.graph.manifest.MANIFEST"][3],
     *GOLDEN["gitops.database.graph.manifest.MANIFEST"][4],
     *GOLDEN["gitops.database.graph.manifest.MANIFEST"][5],
+    *GOLDEN["gitops.database.graph.manifest.MANIFEST"][6],
     *GOLDEN["gitops.repository.kept_plans.PLAN_RECORD"][1],
 }
 """Files of versions that are read and never written: their values are written as the newest version."""
