@@ -129,8 +129,6 @@ def _apply_waiting(
             return drifted
         queue = read_queue(context, rule, head)
         interrupted = None if beside else interrupted_merge(context, rule)
-        if not tried:
-            yield from report_landed(context, rule, interrupted)
         first = interrupted or (None if beside or tried else again)
         pushed = () if push is None else (push.new,)
         if first is not None:
@@ -146,6 +144,8 @@ def _apply_waiting(
                 return drifted
         if step is None:
             return drifted
+        if not tried:
+            yield from report_landed(context, rule, interrupted)
         tried.append(step.commit)
         applied = yield from _apply_step(context, rule, step, push, notes, beside)
         drifted = drifted or applied.drifted

@@ -1,9 +1,8 @@
 """Reports on merges that an apply has landed: by the run itself, or from the ledger if that run died first.
 
 A run reports after its last write to the ledger. If it dies in between, only the ledger knows what it did, and the queue
-goes on with the next merge. So every run first looks whether the newest merges are reported, and reports those that are
-not. The label of a request is written last, so a request with a label has its report. Without labels, and with several
-clusters, the request's comment decides, because it names what it is about. A commit without a request has a status.
+goes on with the next merge. So before a run applies a merge, and in each sweep, it looks whether the newest merged requests
+are reported, and reports those that are not. The comment of a request is written last, and says what it is about.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ from gitops.render.markdown import hidden
 from gitops.repository.authors import MOST_ASKED, requests_merged_by
 from gitops.repository.results import LogLine, diagnostic_lines
 
-_MOST_LOOKED_AT = 50
+_MOST_LOOKED_AT = 20
 _MOST_UNREPORTED = 10
 
 
@@ -84,7 +83,6 @@ def report_applied(
     owed = () if outcome.state is None else outcome.state.debts
     added = tuple(debt for debt in owed if debt not in debts_before)
     waited = left_before(None if left is None else left.plan, before)
-    yield from report_apply(context, subjects, outcome, left=left, earlier=waited, debts=added, notes=(*notes, *found))
     unusual = [changeset_outcome(r) for r in outcome.changesets if r.state is not ChangesetState.FINALIZED]
     for note in (*found, *unusual):
         yield LogLine(f"apply of {subject.cluster}: {note}")
@@ -100,10 +98,11 @@ def report_applied(
     everywhere = own_done and not _fails_elsewhere(context, subject)
     # Record only the end, because at the start it is not known whether this run will get the lock.
     yield from record_deployment(context, subject, DeploymentState.SUCCESS if done else DeploymentState.FAILURE)
-    # The last effect: a request with its label has its whole report.
     labels = {APPLIED: everywhere, APPLY_WAITS: not everywhere, NEEDS_APPROVAL: False, PLAN_FAILED: False}
     for request in requests:
         yield from set_labels(context, request.number, request.labels, labels)
+    # The last effect: a request with this comment has its whole report.
+    yield from report_apply(context, subjects, outcome, left=left, earlier=waited, debts=added, notes=(*notes, *found))
     yield from diagnostic_lines(outcome.diagnostics, outcome.config_dir)
 
 
@@ -140,35 +139,34 @@ def waiting_plan(
 
 def has_succeeded(context: EventContext, rule: ClusterRule, commit: str) -> bool:
     """Return whether the status of a commit says that its apply has succeeded. Raises GitopsError."""
-    return CheckState.SUCCESS in _apply_states(context, rule, commit)
-
-
-def _apply_states(context: EventContext, rule: ClusterRule, commit: str) -> tuple[CheckState, ...]:
     name = status_context("apply", rule.name)
-    return tuple(each.state for each in context.forge.statuses(commit) if each.context == name)
+    return any(e.state is CheckState.SUCCESS for e in context.forge.statuses(commit) if e.context == name)
 
 
 # -- what an interrupted run did not report ----------------------------------------------------------------------------
 
 
 def report_landed(context: EventContext, rule: ClusterRule, interrupted: str | None) -> Iterator[LogLine]:
-    """Report the newest landed merges whose runs died before they reported them, oldest first.
+    """Report the newest merged requests whose runs died before they reported them, oldest first.
 
     `interrupted` is the merge of an open changeset, which the run that continues it reports. While another run holds the
-    lock, this does nothing. Raises GitopsError.
+    lock, this does nothing. What those runs would have ended with is not the result of this one. Raises GitopsError.
     """
     if context.position(rule).applied is None or context.repository.ledger(rule).observe_lock().held:
         return
     found = []
     for commit, entries in _landings(context, rule):
         landed = _Landing(context, rule, commit, entries)
+        if landed.request is None:
+            continue
         if commit == interrupted or landed.is_reported:
             break
         found.append(landed)
         if len(found) == _MOST_UNREPORTED:
             break
     for landed in reversed(found):
-        yield from landed.report()
+        for line in landed.report():
+            yield LogLine(line.text)
 
 
 def _landings(context: EventContext, rule: ClusterRule) -> Iterator[tuple[str, list[tuple[str, LedgerEntry]]]]:
@@ -198,35 +196,32 @@ class _Landing:
         self, context: EventContext, rule: ClusterRule, commit: str, entries: Sequence[tuple[str, LedgerEntry]]
     ) -> None:
         self._context, self._rule, self._entries, self.commit = context, rule, entries, commit
-        self._records = newest_changesets(context, rule, self.commit)
-        covers = dict.fromkeys((*(c for each in self._records for c in each.commits), self.commit))
-        merged = requests_merged_by(context.forge, rule, list(covers)[-MOST_ASKED:])
-        # Without the forge's answer, nothing can be reported either.
-        self._unknown = bool(merged.pending)
-        self._requests = tuple(each for each in merged.requests if not self._has_report(each))
-        self._no_request = not merged.requests
+        self._records = newest_changesets(context, rule, commit)
+        self.request = self._newest_request() if any(entry.changes for _, entry in entries) else None
+        """The number of its newest request, if it has one and a report about it has a comment."""
 
     @property
     def is_reported(self) -> bool:
-        """Whether each of its requests has a report; without a request, whether the commit has a status."""
-        if self._unknown or not self._no_request:
-            return self._unknown or not self._requests
-        return bool(_apply_states(self._context, self._rule, self.commit))
+        """Whether the comment of its newest request, which is written last, is about an apply. Raises GitopsError."""
+        first = hidden(marker(self._rule.name))
+        bodies = (each.body.splitlines() for each in self._context.forge.comments(self.request or 0) if each.marker)
+        return all(
+            lines[1].startswith("<!-- gitops:apply ") for lines in bodies if lines[0] == first and len(lines) > 1
+        )
 
-    def _has_report(self, request: ChangeRequest) -> bool:
-        context, name = self._context, self._rule.name
-        labels = context.forge.features.labels and context.config.forge.labels
-        if labels and APPLIED not in request.labels and APPLY_WAITS not in request.labels:
-            return False
-        if labels and len(context.clusters) == 1:
-            return True
-        # A quiet apply writes no comment, and its label has been looked at. The second line says what a comment is about.
-        first = hidden(marker(name))
-        own = [each.body.splitlines() for each in context.forge.comments(request.number) if each.marker is not None]
-        return all(lines[1].startswith("<!-- gitops:apply ") for lines in own if lines[0] == first and len(lines) > 1)
+    def _newest_request(self) -> int | None:
+        if self._records:
+            return next(filter(None, (each.source.pull_request for each in reversed(self._records))), None)
+        # What waits as a whole has no changeset, which would name the request.
+        merged = self._merged()
+        return merged[-1].number if merged else None
+
+    def _merged(self) -> tuple[ChangeRequest, ...]:
+        covers = dict.fromkeys((*(c for each in self._records for c in each.commits), self.commit))
+        return requests_merged_by(self._context.forge, self._rule, list(covers)[-MOST_ASKED:]).requests
 
     def report(self) -> Iterator[LogLine]:
-        """Report the merge again to the requests that have no report."""
+        """Report the merge again to its requests."""
         context, rule = self._context, self._rule
         number = self._entries[0][1].number
         yield LogLine(
@@ -236,7 +231,7 @@ class _Landing:
         waits = any(each.reason is Reason.APPROVAL_REQUIRED for each in outcome.changes)
         newest = context.position(rule).applied == self.commit
         left = waiting_plan(context, rule, self.commit) if waits and newest else None
-        requests = self._requests
+        requests = self._merged()
         subject = comment_subject(rule, requests[-1].number if requests else 0, self.commit, self.commit)
         note = f"reported from ledger entry {number}, because the run that applied it ended before it reported"
         known = tuple(debt for debt in context.position(rule).debts if debt not in debts)
