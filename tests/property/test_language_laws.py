@@ -193,7 +193,7 @@ LEFT = (
 TAKEN = (LEFT[0], LEFT[1].replace(b"@key", b"@key b: String"))
 
 
-@settings(max_examples=cases(3_000))
+@settings(max_examples=cases(5_000))
 @given(revisions())
 @example(LEFT)
 @example(TAKEN)
