@@ -28,7 +28,9 @@ GROUPS = ("g1", "g2", "g3")
 ACTORS = {"".join(each) or "none": each for size in range(1, len(GROUPS) + 1) for each in combinations(GROUPS, size)}
 MEMBERS = {group: tuple(actor for actor, of in ACTORS.items() if group in of) for group in GROUPS}
 ACTIONS = (PolicyAction.READ, PolicyAction.CHANGE, PolicyAction.BRANCH_MERGE, PolicyAction.INVOKE_QUERY)
-PATTERNS, QUERIES = ("find_one", "find_*", "*_all", "*"), ("find_one", "find_all", "other_all", "other", None)
+PATTERNS = ("find_one", "find_*", "*_all", "*")
+# One name for each set of patterns that a name can match.
+QUERIES = ("find_one", "find_all", "find_other", "other_all", "other", None)
 RESOURCE = {"type": "Omnigraph::Graph", "id": "g"}
 
 
