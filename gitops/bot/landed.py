@@ -150,11 +150,24 @@ def report_landed(context: EventContext, rule: ClusterRule, interrupted: str | N
     """Report the newest merged requests whose runs died before they reported them, oldest first.
 
     `interrupted` is the merge of an open changeset, which the run that continues it reports. While another run holds the
-    lock, this does nothing. What those runs would have ended with is not the result of this one. Raises GitopsError.
+    lock, this does nothing. What those runs would have ended with is not the result of this one, and an error here, such as
+    a forge that does not answer, keeps nothing from being applied.
     """
-    if context.position(rule).applied is None or context.repository.ledger(rule).observe_lock().held:
-        return
-    found = []
+    try:
+        if context.position(rule).applied is None or context.repository.ledger(rule).observe_lock().held:
+            return
+        for landed in reversed(_unreported(context, rule, interrupted)):
+            for line in landed.report():
+                yield LogLine(line.text)
+    except GitopsError as error:
+        yield LogLine(
+            f"apply of {rule.name}: whether earlier merges are reported is not known: {error.code}: {error.detail}"
+        )
+
+
+def _unreported(context: EventContext, rule: ClusterRule, interrupted: str | None) -> list[_Landing]:
+    """Return the newest merged requests without a report, the newest first. Raises GitopsError."""
+    found: list[_Landing] = []
     for commit, entries in _landings(context, rule):
         landed = _Landing(context, rule, commit, entries)
         if landed.request is None:
@@ -164,9 +177,7 @@ def report_landed(context: EventContext, rule: ClusterRule, interrupted: str | N
         found.append(landed)
         if len(found) == _MOST_UNREPORTED:
             break
-    for landed in reversed(found):
-        for line in landed.report():
-            yield LogLine(line.text)
+    return found
 
 
 def _landings(context: EventContext, rule: ClusterRule) -> Iterator[tuple[str, list[tuple[str, LedgerEntry]]]]:
