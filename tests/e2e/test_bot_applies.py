@@ -11,6 +11,8 @@ from gitops.bot.dispatch import run_verb
 from gitops.cluster.ledger.documents import read_entry
 from gitops.cluster.model.address import Address
 from gitops.cluster.model.changeset import Changeset, ChangesetState, Committed, Created, Prepared, Removal
+from gitops.core.codes import Code
+from gitops.core.errors import RemoteError
 from gitops.forge.events import HeadEvent, IgnoredEvent, ManualEvent, PushEvent, TimerEvent
 from gitops.forge.port import DeploymentState, ReviewDecision
 from gitops.git.port import ZERO, RefUpdate
@@ -583,6 +585,24 @@ def test_a_death_before_the_report_leaves_it_to_the_next_run(stage: Stage, dies_
         assert stage.loop.status(merge, "apply") == "success: 1 applied"
         assert stage.loop.status(merge, "changeset").startswith("success")
         assert ("reported from ledger entry" in stage.loop.comment(number)) is (number == 1)
+
+
+def test_a_forge_that_does_not_show_earlier_reports_keeps_nothing_from_being_applied(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, merges = stage.loop.tip(), list[str]()
+    for number, text in enumerate((QUERY, OTHER), start=1):
+        stage.propose("alice", f"query-{number}", {"cluster/notes.gq": text}, stage.loop.tip())
+        merges.append(stage.land(number))
+        if number == 1:
+            stage.pushed(before, merges[0])
+
+    def out(*_: object) -> None:
+        raise RemoteError(Code.FORGE_UNAVAILABLE, "no answer")
+
+    monkeypatch.setattr("gitops.bot.landed._landings", out)
+    assert "not known: forge_unavailable" in said(stage.pushed(merges[0], merges[1]))
+    assert _source(stage.loop) == merges[1]
 
 
 def test_a_report_that_was_lost_with_the_newest_merge_names_who_approved_and_what_waits(stage: Stage) -> None:
